@@ -9,7 +9,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -38,9 +37,6 @@ func (w *sidecarWorld) over(r *renewing, ttl int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.ended, r.ttl, r.err = w.now(), time.Duration(ttl)*time.Second, err
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		r.err = nil
-	}
 	if r.err == nil {
 		w.counts.Renewed++
 	}
@@ -69,7 +65,7 @@ func (a *sidecarApp) grant() {
 	})
 }
 
-// leaseError: it is one of those that are documented. That of a stream which breaks before its first request is EOF, by etcd's client.
+// leaseError: it is one of those that are documented, or EOF where a stream breaks before its first request.
 func (a *sidecarApp) leaseError(what string, err error) {
 	if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Unavailable") && !strings.Contains(err.Error(), "etcdserver: ") {
 		a.w.found("app %d: %s: %v: no such error is documented", a.id, what, err)
@@ -119,14 +115,26 @@ func (a *sidecarApp) renewOnce(l *sidecarLease) *renewing {
 	r := a.w.renew(l)
 	ctx, cancel := context.WithTimeout(context.Background(), sidecarHang)
 	defer cancel()
-	answer, err := a.c.KeepAliveOnce(ctx, l.id)
+	ttl, err := a.renewOver(ctx, l)
 	if err != nil {
 		a.leaseError("a renewal", err)
-		a.w.over(r, 0, err)
-		return r
 	}
-	a.w.over(r, answer.TTL, nil)
+	a.w.over(r, ttl, err)
 	return r
+}
+
+// renewOver renews a lease over a stream of its own. KeepAliveOnce of etcd's client tries without a pause while it has no connection, and
+// no time passes meanwhile.
+func (a *sidecarApp) renewOver(ctx context.Context, l *sidecarLease) (ttl int64, err error) {
+	remote, err := pb.NewLeaseClient(a.c.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := remote.Send(&pb.LeaseKeepAliveRequest{ID: int64(l.id)}); err != nil {
+		return 0, err
+	}
+	answer, err := remote.Recv()
+	return answer.GetTTL(), err
 }
 
 // revoke ends a lease.
