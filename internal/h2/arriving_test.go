@@ -140,7 +140,22 @@ func TestLateMessage(t *testing.T) {
 	other := dialWire(t, r.addr)
 	other.begin(1, "UnaryCall")
 	require.NoError(t, other.WriteData(1, false, request(t, size)[:frameSize]))
-	w.answered(1)
+	ended := make(chan error, 2) // either of them: whose time is looked at first
+	for _, one := range []*wire{w, other} {
+		go func() { ended <- one.hears(1) }()
+	}
+	require.NoError(t, <-ended)
+}
+
+// hears reads frames until a call is answered.
+func (w *wire) hears(id uint32) error {
+	_ = w.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for {
+		f, err := w.ReadFrame()
+		if h, ok := f.(*http2.HeadersFrame); err != nil || ok && h.StreamID == id && h.StreamEnded() {
+			return err
+		}
+	}
 }
 
 // What was under way to calls that have been refused isn't held against their client.
