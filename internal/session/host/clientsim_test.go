@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -90,19 +89,8 @@ func drawClientPlan(t *rapid.T) *clientPlan {
 //	go test ./internal/session/host -run TestClients -rapid.checks=1000
 func TestClients(t *testing.T) {
 	asked, begun := drawsAsked(), time.Now()
-	var sum clientCounts
-	runs := drawn(t, func(int) bool { return asked || time.Since(begun) <= clientBudget }, func(rt *rapid.T) drawnRun {
-		plan := drawClientPlan(rt)
-		var w *clientWorld
-		synctest.Test(t, func(t *testing.T) {
-			w = newClientWorld(t, plan)
-			w.run()
-		})
-		w.check()
-		addCounts(&sum, w.counts)
-		return w
-	})
-	t.Logf("%d runs: %+v", runs, sum)
+	more := func(int) bool { return asked || time.Since(begun) <= clientBudget }
+	drawn(t, more, drawClientPlan, func(t *testing.T, plan *clientPlan) drawnRun[clientCounts] { return newClientWorld(t, plan) })
 }
 
 // clientCounts say whether a test has met what it is for.
@@ -258,41 +246,16 @@ func (w *clientWorld) trouble(do act) {
 	switch do.What {
 	case "cut":
 		w.cut()
-	case "cut all":
-		w.wires.cutAll("")
 	case "stall":
 		if c := w.wires.some(""); c != nil {
 			c.stall(time.Duration(rng.IntN(5000)) * time.Millisecond)
 		}
-	case "lead":
-		s.process.Load().core.Load().Replica.TransferAll(stressVoters[rng.IntN(3)])
-	case "replace":
-		s.replace()
-	case "restart":
-		if rng.IntN(2) == 0 {
-			w.wires.cutAll(s.endpoint())
-		}
-		s.restart()
-		w.wires.cutAll(s.endpoint())
-	case "isolate":
-		w.rig.isolate(s, true)
-		time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
-		w.rig.isolate(s, false)
-	case "unlink":
-		l := s.links[stressVoters[rng.IntN(3)]]
-		l.cut.Store(true)
-		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
-		l.cut.Store(false)
 	case "compact":
 		rev := max(1, w.ledger.answered.Load()-rng.Int64N(20))
 		raise(&w.ledger.compacted, rev)
 		w.propose(command.Compact, &pb.CompactionRequest{Revision: rev})
 	case "flip":
 		w.flip()
-	case "full":
-		w.rig.alarm(pb.AlarmRequest_ACTIVATE)
-		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
-		w.rig.alarm(pb.AlarmRequest_DEACTIVATE)
 	case "resize":
 		to, drains := 1+rng.IntN(4), rng.IntN(2) == 0
 		w.resizers.Go(func() { w.rig.resize(to, drains, &w.calm) })
@@ -303,6 +266,8 @@ func (w *clientWorld) trouble(do act) {
 			a.revoked = true
 			w.propose(command.LeaseRevoke, &pb.LeaseRevokeRequest{ID: int64(a.s.ID())})
 		}
+	default:
+		w.rig.strike(do.What, s, w.wires, rng, 600*time.Millisecond)
 	}
 	time.Sleep(time.Duration(do.Pause) * time.Millisecond)
 }
@@ -338,6 +303,8 @@ func (w *clientWorld) proposeKey(kind command.Kind, req proto.Message) {
 	c.User = auth.Own
 	m.Replica.Submit(&replica.Write{Command: c, Parts: p.Parts, Done: func(replica.Outcome) {}})
 }
+
+func (w *clientWorld) counted() clientCounts { return w.counts }
 
 // story is all that was asked, with the answers.
 func (w *clientWorld) story() string {

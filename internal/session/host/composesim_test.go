@@ -2,14 +2,12 @@ package host
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -83,25 +81,10 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 //
 //	go test ./internal/session/host -run TestCompositions -rapid.checks=1000
 func TestCompositions(t *testing.T) {
-	asked := drawsAsked()
-	if !asked { // the same few plans
-		require.NoError(t, flag.Set("rapid.seed", "9"))
-		defer func() { require.NoError(t, flag.Set("rapid.seed", "0")) }()
-	}
 	valCtxCh = nil
-	var sum composedCounts
-	runs := drawn(t, func(runs int) bool { return asked || runs < composedRuns }, func(rt *rapid.T) drawnRun {
-		plan := drawComposedPlan(rt)
-		var w *composedWorld
-		synctest.Test(t, func(t *testing.T) {
-			w = newComposedWorld(t, plan)
-			w.run()
-		})
-		w.check()
-		addCounts(&sum, w.counts)
-		return w
+	drawn(t, fewPlans(t, "9", composedRuns), drawComposedPlan, func(t *testing.T, plan *composedPlan) drawnRun[composedCounts] {
+		return newComposedWorld(t, plan)
 	})
-	t.Logf("%d runs: %+v", runs, sum)
 }
 
 // composedCounts say whether a test has met what it is for.
@@ -255,6 +238,8 @@ func (w *composedWorld) trouble(do act) {
 	}
 	time.Sleep(time.Duration(do.Pause) * 5 * time.Millisecond)
 }
+
+func (w *composedWorld) counted() composedCounts { return w.counts }
 
 // story is all that was asked, with the answers.
 func (w *composedWorld) story() string {

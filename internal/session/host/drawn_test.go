@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -28,8 +29,11 @@ func (f *findings) found(format string, args ...any) {
 
 func (f *findings) failed() []string { return f.failures }
 
-// drawnRun is a run that is over.
-type drawnRun interface {
+// drawnRun is a run of a plan, which counts what it meets.
+type drawnRun[C any] interface {
+	run()
+	check()
+	counted() C
 	failed() []string
 	story() string
 }
@@ -40,20 +44,40 @@ func drawsAsked() (asked bool) {
 	return asked
 }
 
-// drawn makes runs as long as more says so, and returns how many. Nothing is kept of those that fail: a run doesn't repeat
-// itself, and testdata has the stories.
-func drawn(t *testing.T, more func(runs int) bool, run func(rt *rapid.T) drawnRun) (runs int) {
+// fewPlans says that there are a few runs, of the same plans each time, unless it is asked for more.
+func fewPlans(t *testing.T, seed string, few int) (more func(runs int) bool) {
+	if drawsAsked() {
+		return func(int) bool { return true }
+	}
+	require.NoError(t, flag.Set("rapid.seed", seed))
+	t.Cleanup(func() { require.NoError(t, flag.Set("rapid.seed", "0")) })
+	return func(runs int) bool { return runs < few }
+}
+
+// drawn makes runs of drawn plans, in time that doesn't pass by itself, as long as more says so, and logs what they have met. Nothing is kept of
+// those that fail: a run doesn't repeat itself, and testdata has the stories.
+func drawn[P, C any](t *testing.T, more func(runs int) bool, draw func(*rapid.T) P, begin func(*testing.T, P) drawnRun[C]) {
 	require.NoError(t, flag.Set("rapid.nofailfile", "true"))
+	var sum C
+	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		if !more(runs) {
 			return
 		}
 		runs++
-		if r := run(rt); len(r.failed()) > 0 {
+		plan := draw(rt)
+		var r drawnRun[C]
+		synctest.Test(t, func(t *testing.T) {
+			r = begin(t, plan)
+			r.run()
+		})
+		r.check()
+		addCounts(&sum, r.counted())
+		if len(r.failed()) > 0 {
 			rt.Fatalf("%s\n%s", strings.Join(r.failed(), "\n"), r.story())
 		}
 	})
-	return runs
+	t.Logf("%d runs: %+v", runs, sum)
 }
 
 // addCounts adds what a run has counted, in fields of type int.

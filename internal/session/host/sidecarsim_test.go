@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,10 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"pgregory.net/rapid"
@@ -77,25 +74,10 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 //
 //	go test ./internal/session/host -run TestSidecars -rapid.checks=1000
 func TestSidecars(t *testing.T) {
-	asked := drawsAsked()
-	if !asked { // the same few plans
-		require.NoError(t, flag.Set("rapid.seed", "1"))
-		defer func() { require.NoError(t, flag.Set("rapid.seed", "0")) }()
-	}
 	valCtxCh = nil
-	var sum sidecarCounts
-	runs := drawn(t, func(runs int) bool { return asked || runs < sidecarRuns }, func(rt *rapid.T) drawnRun {
-		plan := drawSidecarPlan(rt)
-		var w *sidecarWorld
-		synctest.Test(t, func(t *testing.T) {
-			w = newSidecarWorld(t, plan)
-			w.run()
-		})
-		w.check()
-		addCounts(&sum, w.counts)
-		return w
+	drawn(t, fewPlans(t, "1", sidecarRuns), drawSidecarPlan, func(t *testing.T, plan *sidecarPlan) drawnRun[sidecarCounts] {
+		return newSidecarWorld(t, plan)
 	})
-	t.Logf("%d runs: %+v", runs, sum)
 }
 
 // sidecarCounts say whether a test has met what it is for.
@@ -268,6 +250,8 @@ func (w *sidecarWorld) flip() {
 	}
 	_, _ = f.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: key})
 }
+
+func (w *sidecarWorld) counted() sidecarCounts { return w.counts }
 
 // story is all that was asked, with the answers.
 func (w *sidecarWorld) story() string {

@@ -65,8 +65,6 @@ func (c *simCluster) trouble(what string, s *rigServer, rng *rand.Rand, timeout 
 	switch what {
 	case "cut":
 		c.cut()
-	case "cut all":
-		c.wires.cutAll("")
 	case "silence":
 		c.wires.stallAll(time.Duration(rng.IntN(2 * int(timeout))))
 	case "refuse":
@@ -74,29 +72,39 @@ func (c *simCluster) trouble(what string, s *rigServer, rng *rand.Rand, timeout 
 		c.wires.cutAll("")
 		time.Sleep(time.Duration(rng.IntN(int(timeout))))
 		c.rig.shut.Store(false)
+	default:
+		c.rig.strike(what, s, c.wires, rng, timeout)
+	}
+}
+
+// strike is one thing that happens to the servers, or to one of them, which is isolated for so long at most.
+func (r *rig) strike(what string, s *rigServer, wires *wires, rng *rand.Rand, longest time.Duration) {
+	switch what {
+	case "cut all":
+		wires.cutAll("")
 	case "lead":
 		s.process.Load().core.Load().Replica.TransferAll(stressVoters[rng.IntN(3)])
 	case "replace":
 		s.replace()
 	case "restart":
 		if rng.IntN(2) == 0 {
-			c.wires.cutAll(s.endpoint())
+			wires.cutAll(s.endpoint())
 		}
 		s.restart()
-		c.wires.cutAll(s.endpoint())
+		wires.cutAll(s.endpoint())
 	case "isolate":
-		c.rig.isolate(s, true)
-		time.Sleep(time.Duration(rng.IntN(int(timeout))))
-		c.rig.isolate(s, false)
+		r.isolate(s, true)
+		time.Sleep(time.Duration(rng.IntN(int(longest))))
+		r.isolate(s, false)
 	case "unlink":
 		l := s.links[stressVoters[rng.IntN(3)]]
 		l.cut.Store(true)
 		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		l.cut.Store(false)
 	case "full":
-		c.rig.alarm(pb.AlarmRequest_ACTIVATE)
+		r.alarm(pb.AlarmRequest_ACTIVATE)
 		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
-		c.rig.alarm(pb.AlarmRequest_DEACTIVATE)
+		r.alarm(pb.AlarmRequest_DEACTIVATE)
 	}
 }
 
