@@ -66,10 +66,10 @@ func (n *Node) mayResize(ctx context.Context, c *core, user uint64) error {
 
 func administers(c *core, user uint64) error {
 	u, err := c.machine.Auth().Authorize(user)
-	if err == nil && !u.IsRoot() {
-		err = fault.PermissionDenied
+	if err != nil {
+		return err
 	}
-	return err
+	return u.MustBeRoot()
 }
 
 // toward is the next command of a change of the number of partitions.
