@@ -269,11 +269,9 @@ func (e *calls) do(ctx context.Context, r *request) (proto.Message, error) {
 	switch {
 	case err == nil && revisionOf(m) >= floor:
 		return m, nil
-	case err == nil:
-		e.l.core.stale.Add(1) // a member that is behind the revision seen
+	case err == nil, errors.Is(rpctypes.Error(err), rpctypes.ErrFutureRev):
+		e.l.core.stale.Add(1) // a member that is behind the revision seen, or perhaps behind the one that is asked for
 	case isLearner(err): // a transaction: it serves reads of one range alone
-	case errors.Is(rpctypes.Error(err), rpctypes.ErrFutureRev): // perhaps to this member alone
-		e.l.core.stale.Add(1)
 	case ctx.Err() != nil || !isCutOff(err) || errors.Is(err, client.ErrRefused):
 		return nil, err
 	default:
