@@ -55,8 +55,7 @@ func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 			e.records.put(t, t.firstRecord(now))
 		}
 		t.mistaken = false
-		e.issue(t)
-		e.open[t.id] = t.issued
+		e.handOut(t)
 		out = append(out, Checkpoint{ID: t.id, Remaining: remaining})
 	}
 	return out

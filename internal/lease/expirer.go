@@ -256,8 +256,7 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 		return false, nil
 	}
 	e.schedule(t, now, end)
-	e.issue(t)
-	e.open[id] = t.issued
+	e.handOut(t)
 	return true, nil
 }
 
@@ -334,6 +333,12 @@ func (e *Expirer) Remaining(id int64, now time.Time) (time.Duration, bool) {
 func (e *Expirer) issue(t *timer) {
 	e.issued++
 	t.issued = e.issued
+}
+
+// handOut numbers a checkpoint that is going to be logged. Until Recorded it may come behind the grant of another lease with the ID.
+func (e *Expirer) handOut(t *timer) {
+	e.issue(t)
+	e.open[t.id] = t.issued
 }
 
 func (e *Expirer) add(l Lease) *timer {
