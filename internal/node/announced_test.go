@@ -20,6 +20,7 @@ import (
 // announced, for all keys: the revision that the watch begins after, its
 // events, and its progress. Keys a and d lie in different partitions.
 func TestSerializableReadsShowWhatWatchesAnnounce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	ctx, cancel := context.WithCancel(context.Background())

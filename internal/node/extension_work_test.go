@@ -44,6 +44,7 @@ func (c *cluster) fill(keys int, lease int64) {
 // What event handlers would have too much work with is refused, on whatever server, and
 // all of them go on as if it had not been.
 func TestTooMuchWorkIsRefusedEverywhere(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, c *cluster) {
 		c.fill(5000, 0)
 		for i := range 10 {
@@ -68,6 +69,7 @@ const countsExpired = `return { scope = { "/x/", "/n" }, events = { { event = "e
 
 // A client that revokes a lease of many keys waits until all of them are gone.
 func TestALargeLeaseIsRevokedInSteps(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, c *cluster) {
 		_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 7, TTL: 600})
 		require.NoError(t, err)
@@ -84,6 +86,7 @@ func TestALargeLeaseIsRevokedInSteps(t *testing.T) {
 
 // So does a client that closes its session.
 func TestALargeSessionIsClosedInSteps(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, c *cluster) {
 		c.put(0, "/em/counts", countsExpired)
 		s := newSessionClient(c, len(c.nodes)-1)
@@ -100,6 +103,7 @@ func TestALargeSessionIsClosedInSteps(t *testing.T) {
 
 // One that runs out is revoked by the leader, which goes on until all keys are gone.
 func TestALargeLeaseRunsOutInSteps(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, c *cluster) {
 		_, err := c.nodes[0].LeaseGrant(t.Context(), &pb.LeaseGrantRequest{ID: 7, TTL: 2})
 		require.NoError(t, err)

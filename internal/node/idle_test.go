@@ -11,6 +11,7 @@ import (
 
 // Partitions in which nothing is written don't keep the log of what is written in another.
 func TestLogOfIdlePartitions(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 3} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			c := newCluster(t, size, 4, func(c *Config) { c.CatchUpBytes = 1 << 20 })

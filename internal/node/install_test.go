@@ -226,6 +226,7 @@ func aGet(key, want string) func(context.Context, *Node) error {
 // the leader, have been answered by it, or wait for the follower to catch up. None of
 // them fails, and what a client has written it finds here.
 func TestRequestsOutliveASnapshot(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
 			s := newSnapshots(t, partitions)

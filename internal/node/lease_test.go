@@ -14,6 +14,7 @@ import (
 // Two clients end a lease that takes several steps, and one makes it anew when it has: the steps of the other one don't
 // end that.
 func TestStepsEndNoLaterLease(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, 1)
 	c.ready()
 	c.agreed(version.Newest)

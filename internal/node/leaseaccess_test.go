@@ -15,6 +15,7 @@ import (
 
 // A session's user renews it whatever keys its lease has, such as those of extensions, and no other user keeps it alive.
 func TestWhoRenewsLeases(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, 2)
 	c.enforced(&stoapb.QuotaChange{Prefix: []byte("/t/"), MaxKeys: 2})
 	n, ctx := c.nodes[0], asServer(t.Context())

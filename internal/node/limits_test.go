@@ -38,6 +38,7 @@ func (c *cluster) decided(do func() error) (err error) {
 // Attempts beyond a limit don't fill the logs, and as soon as there is room, by whichever
 // server, the next one succeeds.
 func TestAttemptsAtTheLimit(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 2} {
 		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
 			c := newCluster(t, 3, partitions)
@@ -78,6 +79,7 @@ func TestAttemptsAtTheLimit(t *testing.T) {
 // Calls of an extension by reads, read-only transactions and watches have the whole quota, as those by writes
 // have: what its partition was granted of it is not all that is left.
 func TestCallsHaveTheWholeQuota(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, 2)
 	c.enforced(&stoapb.QuotaChange{Prefix: []byte("/t/"), MaxKeys: 6})
 	ctx, n, key := asServer(t.Context()), c.nodes[0], []byte("/call")

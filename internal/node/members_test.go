@@ -111,6 +111,7 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 // Members change while the leader does, over and over. A server that can't know whether a
 // change was decided finds out, and its client hears of no error.
 func TestMembersChangeWhileLeadersDo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
 	c.ready()
 	ctx, stop := context.WithCancel(t.Context())

@@ -143,6 +143,7 @@ func TestMovesAreKept(t *testing.T) {
 // back, or when another learns of all that from a snapshot; and they arrive. Until
 // all that has been seen, each leader makes one step of many.
 func TestATransitOutlivesRestartsAndSnapshots(t *testing.T) {
+	t.Parallel()
 	const dirs, each = 100, 100
 	c := newCluster(t, 3, 2, shortLog, func(c *Config) { c.StepPause = time.Hour })
 	c.ready()

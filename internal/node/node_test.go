@@ -146,6 +146,7 @@ func (c *cluster) get(i int, key, end string) *pb.RangeResponse {
 }
 
 func TestWriteReadRestart(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 3} {
 		for _, partitions := range []int{1, 2, 4} {
 			t.Run(fmt.Sprintf("servers=%d/partitions=%d", size, partitions), func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 // All that operators and metrics ask for, and what concerns all partitions, goes on while their number changes,
 // and each answer is of one number.
 func TestAskedWhileResizing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, 2, func(cfg *Config) { cfg.Balance = true })
 	c.ready()
 	c.agreed(version.Newest)

@@ -14,6 +14,7 @@ import (
 // A server that was away for longer than the others keep their logs gets the
 // whole file, also while writes go on, and then has the same history as they.
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
 			c := newCluster(t, 3, partitions, shortLog)
@@ -101,6 +102,7 @@ func TestWatchLivesThroughASnapshot(t *testing.T) {
 // leader keeps the log that it will ask for: one snapshot is enough, however much is
 // written meanwhile.
 func TestASnapshotIsFollowedByTheLog(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, shortLog)
 	c.stop(2)
 	var writers sync.WaitGroup

@@ -62,6 +62,7 @@ func (c *cluster) downgrade(i int, a pb.DowngradeRequest_DowngradeAction, to ver
 // The version follows the last member that is upgraded, and a downgrade the first that goes
 // back; files and announcements follow the version.
 func TestTheVersionFollowsTheMembers(t *testing.T) {
+	t.Parallel()
 	second := version.Known{Oldest: 1, Newest: 2} // the release that brought announcements
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions), func(t *testing.T) {

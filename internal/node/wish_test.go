@@ -37,6 +37,7 @@ func (c *cluster) arrived() {
 // Keys move and are pinned by wishes to any server, one after the other without waiting;
 // clients find them all the time, and so they do after a restart of all servers.
 func TestWishes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 3)
 	c.ready()
 	const keys = 600
