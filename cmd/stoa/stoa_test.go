@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -126,6 +127,31 @@ func TestWhatStopsAStart(t *testing.T) {
 		_, err := start(t.Context(), settings(t, t.TempDir(), tc.args...), zap.NewNop())
 		require.ErrorContains(t, err, tc.want, "%v", tc.args)
 	}
+}
+
+// Earlier releases began with a name that is not UTF-8. The error says how the member goes on with its data, and so it does.
+func TestAnotherNameInThePlaceOfOneThatIsNotUTF8(t *testing.T) {
+	const bad = "caf\xe9"
+	dir := t.TempDir()
+	cfg := settings(t, dir)
+	cfg.Name, cfg.InitialCluster = bad, types.URLsMap{bad: cfg.AdvertisePeerURLs}
+	addr, down := up(t, cfg)
+	_, err := client(t, addr).Put(t.Context(), "a", "1")
+	require.NoError(t, err)
+	down()
+
+	_, err = config.Parse([]string{"--name=" + bad}, nil)
+	require.EqualError(t, err, `--name "caf\xe9" is not UTF-8: give another; with --data-dir "caf\xe9.stoa" a member that has data keeps it, and is known by the new name`)
+
+	addr, _ = up(t, settings(t, dir, "--name=café"))
+	c := client(t, addr)
+	r, err := c.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "1", string(r.Kvs[0].Value))
+	require.Eventually(t, func() bool {
+		list, err := c.MemberList(t.Context())
+		return err == nil && list.Members[0].Name == "café"
+	}, 10*time.Second, 10*time.Millisecond)
 }
 
 // The data takes precedence.

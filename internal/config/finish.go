@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ func (d *declaration) finish() (*Config, error) {
 	c.given = d.given
 	c.NewCluster = c.clusterState == "new"
 	if c.DataDir == "" {
-		c.DataDir = c.Name + ".stoa"
+		c.DataDir = c.dataDir()
 		d.note(true, "'data-dir' was empty; using default", "data-dir", c.DataDir)
 	}
 	if c.Name == defaultName {
@@ -47,6 +48,8 @@ func (d *declaration) finish() (*Config, error) {
 	}
 	return c, nil
 }
+
+func (c *Config) dataDir() string { return cmp.Or(c.DataDir, c.Name+".stoa") }
 
 // reportUnused warns of what was asked for and is not done.
 func (d *declaration) reportUnused() {
@@ -348,7 +351,7 @@ func (c *Config) checkUI() error {
 
 func (c *Config) checkLimits() error {
 	if !utf8.ValidString(c.Name) {
-		return fmt.Errorf("--name %q is not UTF-8", c.Name)
+		return fmt.Errorf("--name %q is not UTF-8: give another; with --data-dir %q a member that has data keeps it, and is known by the new name", c.Name, c.dataDir())
 	}
 	switch {
 	case c.QuotaBackendBytes == 0:
