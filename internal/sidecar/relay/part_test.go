@@ -75,3 +75,23 @@ func TestParts(t *testing.T) {
 	require.Empty(t, hub.followed[0].parts.keys)
 	require.Empty(t, hub.followed[0].parts.ranges)
 }
+
+// TestRangesOfLongKeys: those that a member may not take are not sent to it, since its stream would end with them, for all.
+func TestRangesOfLongKeys(t *testing.T) {
+	hub := New(Options{Entries: 10, Bytes: 1 << 20, Total: 1 << 20, Fragment: 1 << 20}, func() {})
+	hub.Connected()
+	st := hub.Open(func() {})
+	long := strings.Repeat("x", 300<<10)
+	for _, r := range []*pb.WatchCreateRequest{{Key: []byte(long + long)}, {Key: []byte(long), RangeEnd: []byte(long + "y")}} {
+		st.Create(r).Answered(1, false)
+		b, _, err := st.Next()
+		require.NoError(t, err)
+		got := new(pb.WatchResponse)
+		require.NoError(t, proto.Unmarshal(b, got))
+		require.True(t, got.Created && got.Canceled)
+		require.Equal(t, tooLong, got.CancelReason)
+		require.Empty(t, hub.Take())
+	}
+	st.Create(&pb.WatchCreateRequest{Key: []byte(long)})
+	require.Len(t, hub.Take(), 1)
+}

@@ -16,6 +16,13 @@ const (
 // tooMany is the reason for which a watcher beyond Options.Watchers isn't created.
 const tooMany = "stoa sidecar: too many watches on this stream"
 
+// maxRange bounds the two ends of a watcher's range, in bytes. A member ends a stream that brings it a request above its limit, which is never
+// below 512 KiB, and this one is of all watchers.
+const maxRange = 511 << 10
+
+// tooLong is the reason for which a watcher beyond it isn't created.
+const tooLong = "stoa sidecar: the keys of a watch are longer than 511 KiB"
+
 // maxControls is the number of requests without an answer that a stream takes.
 const maxControls = 64
 
@@ -89,6 +96,8 @@ func (st *Stream) Create(r *pb.WatchCreateRequest) *Opening {
 		o.refused = rpctypes.ErrCompacted.Error()
 	case k.empty():
 		o.refused = emptyRange
+	case len(k.key)+len(k.end) > maxRange:
+		o.refused = tooLong
 	case r.WatchId != 0 && st.watchers[r.WatchId] != nil:
 		o.refused = duplicateID
 	case st.hub.o.Watchers > 0 && len(st.watchers) >= st.hub.o.Watchers:
