@@ -149,7 +149,7 @@ func (g *guard) message() *pb.TxnRequest {
 			Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_CreateRevision{}})
 		t.Failure = append(t.Failure, opOf(proto.Clone(l)))
 	}
-	t.Success = append(t.Success, opOf(proto.Clone(g.inner)))
+	t.Success = append(t.Success, opOf(proto.Clone(g.inner)), proof())
 	return t
 }
 
@@ -188,7 +188,7 @@ func (g *guard) met(of *cluster, a *pb.TxnResponse) []commit.Met {
 
 // answer is the one to the inner request; nil: it was not executed, though nothing is locked, for an extension has answered.
 func (g *guard) answer(a *pb.TxnResponse) proto.Message {
-	if !a.Succeeded {
+	if !a.Succeeded || !g.reads && !executed(a) {
 		return nil
 	}
 	switch r := a.Responses[0].Response.(type) {

@@ -57,7 +57,10 @@ type txnLease struct {
 const txnTTL = 10
 
 var (
-	errNoLease   = errors.New("the lease of the transaction's client has expired")
+	errNoLease = errors.New("the lease of the transaction's client has expired")
+	// errExtended: the cluster has given a request to an extension with a handler of txn for one of its keys, so nothing of
+	// the request was done, whatever the answer says.
+	errExtended  = fmt.Errorf("%w: an extension handles those of the keys", ErrTransactions)
 	errNoCluster = errors.New("compose: none of the clusters is the home of a transaction that was met, or has a part of it")
 )
 
@@ -304,6 +307,9 @@ func (l *locker) took(of *cluster, a *pb.TxnResponse) commit.Answer {
 	for had := l.revisions[of.at].Load(); had < a.Header.Revision; had = l.revisions[of.at].Load() {
 		l.revisions[of.at].CompareAndSwap(had, a.Header.Revision)
 	}
+	if !executed(a) {
+		return commit.Answer{Refused: true, Err: of.named(errExtended, false)}
+	}
 	answer := commit.Answer{Succeeded: a.Succeeded}
 	for _, r := range a.Responses {
 		if got := r.GetResponseRange(); got != nil {
@@ -341,8 +347,18 @@ func messageOf(r commit.Request) *pb.TxnRequest {
 		}
 		t.Compare = append(t.Compare, m)
 	}
-	t.Success, t.Failure = opsOf(r.Then), opsOf(r.Else)
+	t.Success, t.Failure = append(opsOf(r.Then), proof()), append(opsOf(r.Else), proof())
 	return t
+}
+
+// proof is the last operation of each branch: a transaction of nothing, which succeeds where it is executed. Where an
+// extension has answered instead, every transaction within the one that it was given has failed.
+func proof() *pb.RequestOp { return opOf(&pb.TxnRequest{}) }
+
+// executed reports that a transaction with proofs has been executed.
+func executed(a *pb.TxnResponse) bool {
+	n := len(a.Responses)
+	return n > 0 && a.Responses[n-1].GetResponseTxn().GetSucceeded()
 }
 
 func opsOf(ops []commit.Op) (all []*pb.RequestOp) {

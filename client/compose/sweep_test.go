@@ -48,7 +48,8 @@ func (l *locked) Txn(_ context.Context, q *pb.TxnRequest) (*pb.TxnResponse, erro
 	l.asked[string(key)] = true
 	kv := &mvccpb.KeyValue{Key: key, Value: []byte(`{"phase":"pending"}`), ModRevision: 1}
 	return &pb.TxnResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: 1}, Succeeded: true,
-		Responses: []*pb.ResponseOp{responseOf(&pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}})}}, nil
+		Responses: []*pb.ResponseOp{responseOf(&pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}}),
+			{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Succeeded: true}}}}}, nil
 }
 
 // All that has been left behind is looked at, though it is more than one look has.

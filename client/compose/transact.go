@@ -142,8 +142,6 @@ func (a *attempt) ended(m *commit.Coordinator) {
 	switch {
 	case a.outcome == commit.IsUnknown:
 		a.answer, a.err = nil, a.named(a.parts[0].cluster, err, true)
-	case errors.Is(err, commit.ErrNotExecuted):
-		a.answer, a.err = nil, fmt.Errorf("%w: an extension of one of the clusters handles those of the keys", ErrTransactions)
 	case a.outcome == commit.IsAbandoned && err != nil:
 		a.answer = nil
 		if !errors.Is(err, errNoLease) && !errors.Is(err, commit.ErrExpired) {

@@ -251,7 +251,7 @@ func (x *execution) responses(ops []*pb.RequestOp, kvs []*mvccpb.KeyValue) []*pb
 			list = append(list, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: x.header(true)}}})
 		case *pb.RequestOp_RequestDeleteRange:
 			list = append(list, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Header: x.header(true)}}})
-		case *pb.RequestOp_RequestTxn:
+		case *pb.RequestOp_RequestTxn: // failed: by that clients see that their operations were not executed
 			list = append(list, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Header: x.header(true)}}})
 		}
 	}

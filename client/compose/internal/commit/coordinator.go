@@ -36,12 +36,8 @@ const (
 	IsUnknown
 )
 
-var (
-	// ErrExpired: the client's lease has expired before the commit.
-	ErrExpired = errors.New("the lease of the transaction's client has expired")
-	// ErrNotExecuted: a cluster has refused to lock keys, and has shown no lock of them.
-	ErrNotExecuted = errors.New("the keys were not locked, and are not locked by others")
-)
+// ErrExpired: the client's lease has expired before the commit.
+var ErrExpired = errors.New("the lease of the transaction's client has expired")
 
 // Coordinator executes one transaction. It is used by one goroutine.
 type Coordinator struct {
@@ -165,10 +161,7 @@ func (c *Coordinator) took(part int, a Answer) bool {
 		}
 		return false
 	case !a.Succeeded:
-		met := MetIn(c.txn.Parts[part].Cluster, a.KVs)
-		if c.blockers = append(c.blockers, met...); len(met) == 0 && c.err == nil {
-			c.err = ErrNotExecuted
-		}
+		c.blockers = append(c.blockers, MetIn(c.txn.Parts[part].Cluster, a.KVs)...)
 		return false
 	}
 	c.values[part] = a.KVs

@@ -16,7 +16,7 @@ const (
 )
 
 // MaxKeys is the number of keys that a transaction may have in one cluster: the commit has two
-// operations for each, and etcd's --max-txn-ops is 128.
+// operations for each and two more, and etcd's --max-txn-ops is 128.
 const MaxKeys = 60
 
 // Lock is the value of a lock.
