@@ -55,6 +55,8 @@ type timer struct {
 	// ending says that it is over, and that its end takes several steps. Between two of them it waits among the
 	// others that have run out, each in its turn: so many large ones don't keep the others.
 	ending bool
+	// fresh says that it was granted while this server led, and not renewed since.
+	fresh bool
 	// issued is the number of the last checkpoint handed out, and cleared that of the last which a
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
@@ -140,6 +142,7 @@ func (e *Expirer) Granted(l Lease, now time.Time) {
 		return
 	}
 	t := e.add(l)
+	t.fresh = true
 	if _, t.mistaken = e.open[l.ID]; t.mistaken {
 		e.issue(t)
 	}
@@ -230,6 +233,7 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 	if end.Before(t.end) {
 		end = t.end
 	}
+	t.fresh = false
 	e.schedule(t, now, end)
 	r := Renewal{TTL: int64(t.ttl / time.Second)}
 	if t.issued > t.cleared {
@@ -240,7 +244,8 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 
 // Shorten gives a lease that has just been granted less than its full time. If it says so,
 // a checkpoint of the remaining time must be logged; it and other checkpoints must be
-// proposed in the order in which the expirer returned them. It never prolongs a lease.
+// proposed in the order in which the expirer returned them. It never prolongs a lease, and none loses what a renewal has
+// told: one that comes late leaves a lease as it is which has been renewed, or may have been, under an earlier leader.
 func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,7 +257,7 @@ func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err err
 		return false, fault.LeaseNotFound
 	}
 	end := now.Add(seconds(remaining))
-	if !end.Before(t.end) {
+	if !t.fresh || !end.Before(t.end) {
 		return false, nil
 	}
 	e.schedule(t, now, end)

@@ -431,6 +431,31 @@ func TestShorten(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, due(other, at(8), 10))
 }
 
+// A request to give a lease less than its full time comes behind a renewal of it, as when the client has sent the grant again.
+// Who was told the full time of the renewal has it, also if that was under an earlier leader.
+func TestShortenLate(t *testing.T) {
+	e, table := leading(t)
+	for id := int64(1); id <= 2; id++ {
+		l, err := table.Grant(id, 60, 0)
+		require.NoError(t, err)
+		e.Granted(l, at(0))
+	}
+	r, err := e.Renew(1, at(1))
+	require.NoError(t, err)
+	require.Equal(t, Renewal{TTL: 60}, r)
+	log, err := e.Shorten(1, 5, at(2))
+	require.NoError(t, err)
+	require.False(t, log)
+	require.Equal(t, []int64{2}, due(e, at(60), 10), "which was not renewed")
+	require.Equal(t, []int64{1}, due(e, at(61), 10))
+
+	e.Promote(at(3), table, 0)()
+	log, err = e.Shorten(2, 5, at(4))
+	require.NoError(t, err)
+	require.False(t, log)
+	require.Empty(t, due(e, at(62), 10))
+}
+
 // What is over tells what the log says of it, by which another lease with the same ID is known.
 func TestOver(t *testing.T) {
 	e, _ := leading(t)

@@ -18,7 +18,6 @@ type reuse struct {
 	entries  []func()
 	told     []func()
 	lease    int       // which one it is
-	shorter  int       // how often it was to have less
 	promised time.Time // it must not end before
 	renewed  bool
 	// foreign says that the table has what remained of an earlier one, which this leader alone knows.
@@ -62,17 +61,16 @@ func (r *reuse) grant() {
 }
 
 func (r *reuse) renew() {
-	asked, lease, shorter := r.now, r.lease, r.shorter
+	asked, lease := r.now, r.lease
 	r.leader.Renew(r, 1, func(_ int64, err error) {
-		if end := asked.Add(seconds(reuseTTL)); err == nil && r.lease == lease && r.shorter == shorter && end.After(r.promised) {
+		if end := asked.Add(seconds(reuseTTL)); err == nil && r.lease == lease && end.After(r.promised) {
 			r.promised, r.renewed = end, true
 		}
 	})
 }
 
 func (r *reuse) shorten(remaining int64) {
-	r.shorter++
-	if end := r.now.Add(seconds(remaining)); end.Before(r.promised) {
+	if end := r.now.Add(seconds(remaining)); !r.renewed && end.Before(r.promised) {
 		r.promised = end
 	}
 	r.leader.Shorten(r, 1, remaining, func(error) {})
