@@ -16,8 +16,9 @@ type Snapshot struct {
 	Size      int64 // bytes that WriteTo writes
 	Positions []Position
 
-	eng engineSnapshot
-	own engine // that has to be closed with it; see Past
+	eng  engineSnapshot
+	own  engine // that has to be closed with it; see Past
+	then func() // see Then; nil: nothing
 }
 
 // Snapshot opens a snapshot of the last flushed state.
@@ -95,11 +96,17 @@ func (p *pausingWriter) Write(b []byte) (int, error) {
 	return p.Writer.Write(b)
 }
 
+// Then has a function called once the snapshot is closed.
+func (s *Snapshot) Then(closed func()) { s.then = closed }
+
 // Close releases the pages.
 func (s *Snapshot) Close() error {
 	err := s.eng.close()
 	if s.own != nil {
 		err = errors.Join(err, s.own.close())
+	}
+	if s.then != nil {
+		s.then()
 	}
 	return err
 }

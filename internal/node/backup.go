@@ -32,7 +32,7 @@ func (n *Node) backup(ctx context.Context) (*backend.Snapshot, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return n.staleBackup()
+	return n.staleBackup(ctx)
 }
 
 // tryBackup returns nil if the partitions of a core haven't come together soon, or another one has taken its place: that may
@@ -56,14 +56,26 @@ func (n *Node) tryBackup(ctx context.Context, c *core) (*backend.Snapshot, error
 }
 
 // staleBackup is of the highest revision that all partitions are closed through, if that isn't less than what was loaded. If no
-// partition is beyond that, as where there is only one, it is the file as it is.
-func (n *Node) staleBackup() (*backend.Snapshot, error) {
+// partition is beyond that, as where there is only one, it is the file as it is. Otherwise it is a copy, which takes as much of the disk
+// as the file: there is one at a time, until it has been read.
+func (n *Node) staleBackup(ctx context.Context) (*backend.Snapshot, error) {
+	ended, err := n.alone(ctx, n.copying)
+	if err != nil {
+		return nil, err
+	}
 	s, rev, err := n.snapshotApart()
 	if err != nil || !s.Beyond(rev) {
+		ended()
 		return s, err
 	}
 	defer s.Close()
-	return s.Past(rev)
+	past, err := s.Past(rev)
+	if err != nil {
+		ended()
+		return nil, err
+	}
+	past.Then(ended)
+	return past, nil
 }
 
 func (n *Node) snapshotApart() (s *backend.Snapshot, rev int64, err error) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -161,7 +163,28 @@ func TestABackupWaitsUntilThePartitionsMeet(t *testing.T) {
 func TestABackupOfPartitionsThatDoNotMeetIsStale(t *testing.T) {
 	h := newHalves(t)
 	h.put(1, "second", h.rev+2)
-	require.Equal(t, [2]string{"before", "before"}, h.values(h.staleBackup()))
+	require.Equal(t, [2]string{"before", "before"}, h.values(h.staleBackup(t.Context())))
+}
+
+// Each such backup is a copy of the file: of several at once, others wait until one has been read. One that is given up meanwhile waits no longer.
+func TestStaleBackupsAreCopiedOneByOne(t *testing.T) {
+	h := newHalves(t)
+	h.put(1, "second", h.rev+2)
+	first, err := h.staleBackup(t.Context())
+	require.NoError(t, err)
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = h.staleBackup(impatient)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	next := make(chan *backend.Snapshot, 1)
+	go func() {
+		s, err := h.staleBackup(t.Context())
+		assert.NoError(t, err)
+		next <- s
+	}()
+	require.Equal(t, [2]string{"before", "before"}, h.values(first, nil))
+	require.Equal(t, [2]string{"before", "before"}, h.values(<-next, nil))
+	require.Empty(t, h.copying)
 }
 
 // If no partition is beyond the state that all have had, nothing has to be taken from the file: it isn't copied, for which there may be no room,
@@ -177,7 +200,7 @@ func TestAStaleBackupOfPartitionsThatAreTogetherIsTheFile(t *testing.T) {
 		return content.Bytes()
 	}
 	require.NoError(t, h.flushNow())
-	require.True(t, bytes.Equal(bytesOf(h.c.backend.Snapshot()), bytesOf(h.staleBackup())))
+	require.True(t, bytes.Equal(bytesOf(h.c.backend.Snapshot()), bytesOf(h.staleBackup(t.Context()))))
 }
 
 // A server that has heard of no leader since it was started knows of no state that all partitions have had but that of the one with the fewest
@@ -194,7 +217,7 @@ func TestNoBackupIsOlderThanWhatWasLoaded(t *testing.T) {
 	c.stop(0)
 	c.stop(1)
 	c.start(0)
-	_, err := c.nodes[0].staleBackup()
+	_, err := c.nodes[0].staleBackup(t.Context())
 	require.ErrorIs(t, err, fault.Timeout)
 	log.line(t, 0, "no backup is given: until there is a leader, all that is known of all partitions is older than what was loaded")
 }

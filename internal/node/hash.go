@@ -166,9 +166,14 @@ func (n *Node) HashKV(ctx context.Context, rev int64) (*pb.HashKVResponse, error
 // hashAlone waits until a client's hash may be computed: one at a time, since each reads the whole file and may keep all keys in memory,
 // and clients that give up ask again.
 func (n *Node) hashAlone(ctx context.Context) (ended func(), err error) {
+	return n.alone(ctx, n.hashing)
+}
+
+// alone waits until nobody else has what one may have at a time.
+func (n *Node) alone(ctx context.Context, held chan struct{}) (ended func(), err error) {
 	select {
-	case n.hashing <- struct{}{}:
-		return func() { <-n.hashing }, nil
+	case held <- struct{}{}:
+		return func() { <-held }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-n.life.Done():
