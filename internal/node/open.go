@@ -92,17 +92,22 @@ func (n *Node) open() (_ *core, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return c, n.openRest(c, isNew)
+}
+
+// openRest recovers from an open file and the log.
+func (n *Node) openRest(c *core, isNew bool) error {
 	meta, err := n.resume(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.loadStores(c, &meta); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.openLog(c, &meta, n.hasBegun(isNew, &meta)); err != nil {
-		return nil, err
+		return err
 	}
-	return c, n.assemble(c, &meta)
+	return n.assemble(c, &meta)
 }
 
 // resume brings the file into the generation in which the groups go on, and reads who they are.

@@ -45,18 +45,19 @@ func (n *Node) regroup(old *core) error {
 }
 
 // inherit makes the core of the next generation of groups. One that has to be forced again is
-// recovered from the file, as that has to look into the log.
+// recovered from the file, as that has to look into the log. The file stays open: somebody may be reading it.
 func (n *Node) inherit(old *core) (*core, error) {
+	c := &core{halt: make(chan struct{}), backend: old.backend}
 	if n.forcing {
-		if err := old.close(); err != nil {
+		if err := old.wal.Close(); err != nil {
 			return nil, err
 		}
-		return n.open()
+		return c, n.openRest(c, false)
 	}
 	if err := old.disk.drain(); err != nil {
 		return nil, err
 	}
-	c := &core{halt: make(chan struct{}), backend: old.backend, wal: old.wal}
+	c.wal = old.wal
 	meta, err := n.resume(c)
 	if err != nil {
 		return nil, err

@@ -248,3 +248,24 @@ func TestDrainedBehindAnotherChange(t *testing.T) {
 	require.Len(t, n.core.Load().stores, 3)
 	require.True(t, between.machine.Placement().Settled().Within(3), "not drained")
 }
+
+// A forced server has to recover again behind a change of the number of partitions. It does while its file is being read, which may take long.
+func TestAForcedServerIsResizedBesideABackup(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.agreed(version.Newest)
+	c.put(0, "/k", "v")
+	n := c.nodes[0]
+	s, err := n.backup(t.Context())
+	require.NoError(t, err)
+	n.rebuild.Lock()
+	n.cfg.ForceNewCluster, n.forcing = true, true
+	n.rebuild.Unlock()
+	require.NoError(t, n.Resize(t.Context(), 3))
+	require.Equal(t, "v", contentOf(t, s)["/k"])
+	require.Equal(t, "v", string(c.value(0, "/k")))
+	require.Len(t, n.current().stores, 3)
+	n.rebuild.Lock()
+	defer n.rebuild.Unlock()
+	require.False(t, n.forcing)
+}
