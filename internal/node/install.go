@@ -152,8 +152,9 @@ func (n *Node) replace(generation uint32) error {
 // succeed puts a recovered core in the place of another, which has been closed.
 func (n *Node) succeed(old, c *core, led bool) {
 	old.replica.Stop(fault.TimeoutLeaderFail)
-	if !n.Fenced() { // a snapshot may take a partition back, and headers don't go back
+	if !n.Fenced() { // a snapshot may take a partition back, and neither headers nor reads go back
 		c.replica.Shown(old.replica.Revision())
+		c.follows(old)
 	}
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()

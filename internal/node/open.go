@@ -57,6 +57,7 @@ type core struct {
 	stopOnce sync.Once
 	loops    sync.WaitGroup
 	stale    atomic.Bool // about to be replaced
+	before   *reached    // by the core that this one has replaced; nil: nothing
 
 	// Of the flusher.
 	flushing sync.Mutex

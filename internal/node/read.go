@@ -59,6 +59,10 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*kvwire.RangeResponse, error) {
 	again := false
 	return routed(ctx, n, func(c *core) (*kvwire.RangeResponse, error) {
+		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
+		if r.GetSerializable() && !c.back(parts) {
+			return nil, fault.Moved // until this server is back where it was
+		}
 		if p, handled, err := n.handled(ctx, c, command.Range, r, who); handled {
 			if err != nil {
 				return nil, err
@@ -66,7 +70,6 @@ func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*k
 			resp, err := extended[*pb.RangeResponse](ctx, n, c, command.Range, r, p, who, &again)
 			return kvwire.OfRange(resp), err
 		}
-		parts := c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {
 			var err error
 			if c, err = n.strict(ctx, parts); err != nil {
@@ -80,7 +83,7 @@ func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*k
 		resp, err := c.machine.Range(r, parts, newest, who.user)
 		n.cfg.Metrics.Server.Ranged(time.Duration(n.clock()-began), err == nil)
 		if err == nil && resp.Header.GetRevision() < floor || future(err, r.GetRevision(), floor) {
-			return nil, fault.Moved // see watch.Hub.Floor: until this server is back where it was
+			return nil, fault.Moved // see watch.Hub.Floor: another partition may have to come back, too
 		}
 		return resp, c.retryIfReplaced(err)
 	})
@@ -138,14 +141,17 @@ func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (*pb.TxnResponse, error) {
 	again := false
 	return routed(ctx, n, func(c *core) (*pb.TxnResponse, error) {
+		parts, serializable := c.machine.Parts(r), apply.Serializable(r)
+		if serializable && !c.back(parts) {
+			return nil, fault.Moved // until this server is back where it was
+		}
 		if p, handled, err := n.handled(ctx, c, command.Txn, r, who); handled {
 			if err != nil {
 				return nil, err
 			}
 			return extended[*pb.TxnResponse](ctx, n, c, command.Txn, r, p, who, &again)
 		}
-		parts := c.machine.Parts(r)
-		if !apply.Serializable(r) {
+		if !serializable {
 			var err error
 			if c, err = n.strict(ctx, parts); err != nil {
 				return nil, err
@@ -157,7 +163,7 @@ func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (
 		floor := n.hub.Floor()
 		resp, err := c.machine.ReadTxn(r, parts, newest, who.user)
 		if err == nil && resp.Header.GetRevision() < floor || future(err, latest(r), floor) {
-			return nil, fault.Moved // until this server is back where it was
+			return nil, fault.Moved // as a range is
 		}
 		return resp, c.retryIfReplaced(err)
 	})

@@ -1,0 +1,56 @@
+package node
+
+import "github.com/stoa-kv/stoa/internal/placement"
+
+// reached is how far a core had come when another took its place: what serializable reads here have shown, and what
+// the writes were answered with that were made here. A snapshot may take some partitions, and users and roles, back
+// behind that, until the log has been executed again.
+type reached struct {
+	visible []int64 // by partition
+	auth    uint64  // the revision of users and roles
+}
+
+// reached is called when nothing is executed any more.
+func (c *core) reached() *reached {
+	r := &reached{visible: make([]int64, len(c.stores)), auth: c.machine.Auth().Revision}
+	for p, s := range c.stores {
+		s.RLock()
+		r.visible[p] = c.replica.Visible(p)
+		s.RUnlock()
+	}
+	if before := c.before; before != nil { // perhaps this core hasn't come that far again
+		r.auth = max(r.auth, before.auth)
+		for p, rev := range before.visible {
+			r.visible[p] = max(r.visible[p], rev)
+		}
+	}
+	return r
+}
+
+// follows notes what reads of this core must not be behind. A later generation of groups is ahead of all that an
+// earlier one has shown, and has other partitions.
+func (c *core) follows(old *core) {
+	if c.groups.Generation == old.groups.Generation {
+		c.before = old.reached()
+	}
+}
+
+// back reports whether serializable reads of the partitions show all that those before have shown.
+func (c *core) back(parts placement.Set) bool {
+	if c.before == nil {
+		return true
+	}
+	if c.machine.Auth().Revision < c.before.auth {
+		return false
+	}
+	for p := range parts.Each() {
+		s := c.stores[p]
+		s.RLock()
+		rev := c.replica.Visible(p)
+		s.RUnlock()
+		if rev < c.before.visible[p] {
+			return false
+		}
+	}
+	return true
+}
