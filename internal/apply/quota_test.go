@@ -271,24 +271,51 @@ func TestACallThatComesBackHasNoEffect(t *testing.T) {
   put = function(r) while r.value == "loop" do end put("/t" .. r.key, "v") end,
 }`)}))
 		g.quota(auth.Quota{Prefix: "/t/", Limits: auth.Limits{Keys: 1}})
-		failures := func() (n int) {
-			for _, s := range g.Stores {
-				if kv := s.Get(extension.StateKey("e")); kv.Exists() {
-					n = extension.ParseStanding(kv.Value()).Failures
-				}
-			}
-			return n
-		}
 		require.Error(t, g.call("root", &pb.PutRequest{Key: []byte("/do/1"), Value: []byte("loop")}))
-		require.Equal(t, 1, failures())
+		require.Equal(t, 1, g.failures("e"))
 		put := &pb.PutRequest{Key: []byte("/do/1")}
 		p := g.Plan(command.Put, put, func() (string, int64) { return "root", 0 })
 		require.ErrorIs(t, g.callIn(p, "root", put), fault.Moved)
-		require.Equal(t, want, failures(), level)
+		require.Equal(t, want, g.failures("e"), level)
 		p.Parts = g.Placement().All()
 		require.NoError(t, g.callIn(p, "root", put))
 		g.uses("/t/", 1, 8)
 	}
+}
+
+// A call that a quota refuses ends the count of failures, as one does that the script itself ends with an error: its extension has kept
+// to its limits. A request that is refused with what event handlers have done for it doesn't: nothing of it has happened.
+func TestRefusedByAQuotaIsNoFailure(t *testing.T) {
+	eachPartitions(t, func(t *testing.T, g *guarded) {
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/em/e"), Value: []byte(`return {
+  scope = { "/t/", "/do/" },
+  operations = { { op = "put", prefix = "/do/" } },
+  events = { { event = "created", prefix = "/t/in/" } },
+  put = function(r) while r.value == "loop" do end put("/t" .. r.key, "v") end,
+  event = function(e) put("/do/seen", "v") end,
+}`)}))
+		g.quota(auth.Quota{Prefix: "/t/", Limits: auth.Limits{Keys: 1}})
+		require.NoError(t, g.call("root", &pb.PutRequest{Key: []byte("/do/1")}))
+		for n := range 2 {
+			require.ErrorIs(t, g.call("root", &pb.PutRequest{Key: []byte("/do/1"), Value: []byte("loop")}), fault.ExtensionLimit)
+			require.Equal(t, n+1, g.failures("e"))
+		}
+		overQuota(t, g.call("root", &pb.PutRequest{Key: []byte("/t/in/1")}), "1 keys")
+		require.Equal(t, 2, g.failures("e"))
+		overQuota(t, g.call("root", &pb.PutRequest{Key: []byte("/do/2")}), "1 keys")
+		require.Zero(t, g.failures("e"))
+		g.uses("/t/", 1, 8)
+	})
+}
+
+// failures is how many an extension has had in a row.
+func (g *guarded) failures(name string) (n int) {
+	for _, s := range g.Stores {
+		if kv := s.Get(extension.StateKey(name)); kv.Exists() {
+			n = extension.ParseStanding(kv.Value()).Failures
+		}
+	}
+	return n
 }
 
 // call executes a put of a user as a call, if it concerns extensions.
