@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -19,7 +18,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
-	"github.com/stoa-kv/stoa/internal/token"
 	"github.com/stoa-kv/stoa/internal/transport"
 )
 
@@ -143,10 +141,6 @@ func (s *server) comparePeerURLs(known []string) {
 
 func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	cfg := s.cfg
-	tokens, err := token.Parse(cfg.AuthToken, time.Duration(cfg.AuthTokenTTL)*time.Second)
-	if err != nil {
-		return node.Config{}, err
-	}
 	links := transport.NewMetrics()
 	s.metrics.Registry.MustRegister(links)
 	n := node.Config{
@@ -161,7 +155,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 		Compaction:   node.AutoCompaction{Period: cfg.AutoCompaction.Period, Revisions: cfg.AutoCompaction.Revisions},
 		DefragmentAt: int64(cfg.DefragThresholdMegabytes) << 20, WarningApply: cfg.WarningApplyDuration,
 		CheckInterval: cfg.CorruptCheckTime, InitialCheck: cfg.InitialCorruptCheck,
-		Caller: rpc.Caller, Detach: h2.Detach, Called: rpc.Called, Credentials: s.credentials(), Tokens: tokens, BcryptCost: bcryptCost(cfg, s.lg),
+		Caller: rpc.Caller, Detach: h2.Detach, Called: rpc.Called, Credentials: s.credentials(), Tokens: s.tokens, BcryptCost: bcryptCost(cfg, s.lg),
 		Tracer:  s.tracer,
 		Logger:  s.lg,
 		Metrics: s.metrics,
@@ -188,6 +182,7 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	for _, m := range rec.Members {
 		n.Members = append(n.Members, &pb.Member{ID: uint64(m.ID), Name: m.Name, PeerURLs: m.PeerURLs})
 	}
+	var err error
 	n.PeerTLS, err = s.ports.peerClientTLS()
 	return n, err
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/metrics"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/snapshot"
+	"github.com/stoa-kv/stoa/internal/token"
 	"github.com/stoa-kv/stoa/internal/tracing"
 	"github.com/stoa-kv/stoa/internal/version"
 )
@@ -82,6 +83,7 @@ type server struct {
 	metrics  *metrics.Metrics
 	memory   *memory.Budget // nil: no limit
 	tracer   *tracing.Tracer
+	tokens   token.Kind
 	node     *node.Node
 	removed  chan struct{} // closed once this member was removed from its cluster
 }
@@ -115,12 +117,18 @@ func start(ctx context.Context, cfg *config.Config, lg *zap.Logger) (*server, er
 }
 
 // up opens the ports before it touches the data: a second start of a running
-// server fails at the port.
+// server fails at the port. Nor has one with a setting that can't be used begun a cluster, or converted etcd's data.
 func (s *server) up(ctx context.Context) (err error) {
 	if s.ports, err = openPorts(s.cfg, s.lg); err != nil {
 		return err
 	}
 	if s.ports.audit, err = openAudit(s.cfg, s.metrics.Registry, s.lg); err != nil {
+		return err
+	}
+	if s.tracer, err = newTracer(s.cfg.Tracing, s.lg); err != nil {
+		return err
+	}
+	if s.tokens, err = token.Parse(s.cfg.AuthToken, time.Duration(s.cfg.AuthTokenTTL)*time.Second); err != nil {
 		return err
 	}
 	if err = snapshot.TakeOver(ctx, s.cfg.DataDir, s.cfg.WALDir, s.cfg.Partitions, s.cfg.ConvertEtcdData, s.lg); err != nil {
@@ -138,9 +146,6 @@ func (s *server) up(ctx context.Context) (err error) {
 	}
 	rec, err := s.identify(ctx)
 	if err != nil {
-		return err
-	}
-	if s.tracer, err = newTracer(s.cfg.Tracing, s.lg); err != nil {
 		return err
 	}
 	settings, err := s.nodeConfig(&rec)

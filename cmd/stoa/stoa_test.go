@@ -123,9 +123,14 @@ func TestWhatStopsAStart(t *testing.T) {
 		{[]string{"--listen-client-urls=https://127.0.0.1:0"}, "TLS key/cert"},
 		{[]string{"--listen-client-urls=https://127.0.0.1:0", "--cert-file=/no/such", "--key-file=/no/such"}, "/no/such"},
 		{[]string{"--listen-metrics-urls=https://127.0.0.1:0"}, "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"},
+		{[]string{"--auth-token=jwt,sign-method=HS256,priv-key=/no/such"}, "/no/such"},
+		{[]string{"--audit-log=/no/such/file"}, "--audit-log"},
+		{[]string{"--enable-distributed-tracing", "--distributed-tracing-address=%%"}, "exporting spans to %%"},
 	} {
-		_, err := start(t.Context(), settings(t, t.TempDir(), tc.args...), zap.NewNop())
+		dir := t.TempDir()
+		_, err := start(t.Context(), settings(t, dir, tc.args...), zap.NewNop())
 		require.ErrorContains(t, err, tc.want, "%v", tc.args)
+		require.NoFileExists(t, filepath.Join(dir, "member", "bootstrap.json"), "no cluster has begun: %v", tc.args)
 	}
 }
 
