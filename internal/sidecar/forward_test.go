@@ -18,9 +18,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/stoa-kv/stoa/internal/lockpb"
 	"github.com/stoa-kv/stoa/internal/serve"
 )
 
@@ -46,6 +48,9 @@ func (m *member) handle(_ any, st grpc.ServerStream) error {
 	for {
 		var in frame
 		if err := st.RecvMsg(&in); err == io.EOF {
+			if follows[method] {
+				<-st.Context().Done()
+			}
 			return nil
 		} else if err != nil {
 			return err
@@ -228,10 +233,17 @@ func TestStop(t *testing.T) { onBoth(t, testStop) }
 func testStop(t *testing.T) {
 	m, addr := startMember(t)
 	s, conn := start(t, Upstream{Endpoints: []string{addr}})
-	st, err := conn.NewStream(t.Context(), anyStream, aStream)
-	require.NoError(t, err)
-	require.NoError(t, st.SendMsg(&frame{[]byte("1")}))
-	require.NoError(t, st.RecvMsg(new(frame)))
+	var endless []grpc.ClientStream
+	for _, method := range []string{aStream, lockpb.Election_Observe_FullMethodName, healthpb.Health_Watch_FullMethodName} {
+		st, err := conn.NewStream(t.Context(), anyStream, method)
+		require.NoError(t, err)
+		require.NoError(t, st.SendMsg(&frame{[]byte("1")}))
+		if method != aStream {
+			require.NoError(t, st.CloseSend())
+		}
+		require.NoError(t, st.RecvMsg(new(frame)))
+		endless = append(endless, st)
+	}
 	answered := make(chan error, 1)
 	go func() { answered <- conn.Invoke(t.Context(), aUnary, &frame{[]byte("hold")}, new(frame)) }()
 	<-m.held
@@ -250,8 +262,10 @@ func testStop(t *testing.T) {
 	close(m.hold)
 	require.NoError(t, <-answered)
 	<-stopped
-	require.NoError(t, ctx.Err(), "the stop waited for the stream")
-	require.Equal(t, codes.Unavailable, status.Code(st.RecvMsg(new(frame))))
+	require.NoError(t, ctx.Err(), "the stop waited for a stream")
+	for _, st := range endless {
+		require.Equal(t, codes.Unavailable, status.Code(st.RecvMsg(new(frame))))
+	}
 }
 
 // TestNoMember: the error is one that clients of etcd know how to treat.

@@ -34,12 +34,18 @@ func (s *Server) register(d grpc.ServiceDesc) {
 	}
 	var streams []grpc.StreamDesc
 	for _, st := range d.Streams {
-		st.Handler = s.stream("/"+d.ServiceName+"/"+st.StreamName, st.ClientStreams)
+		method := "/" + d.ServiceName + "/" + st.StreamName
+		st.Handler = s.stream(method, st.ClientStreams || follows[method])
 		streams = append(streams, st)
 	}
 	d.Methods, d.Streams = methods, streams
 	s.grpc.RegisterService(&d, nil)
 	s.own.RegisterService(&d, nil)
+}
+
+// follows are streams with one request that tell what changes for as long as there is somebody to tell.
+var follows = map[string]bool{
+	lockpb.Election_Observe_FullMethodName: true, healthpb.Health_Watch_FullMethodName: true, stoapb.Extensions_Logs_FullMethodName: true,
 }
 
 type unaryHandler = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)
@@ -102,8 +108,7 @@ func (s *Server) kv(ctx context.Context, method string, kind stoapb.Kind, in *fr
 	return s.forward.unary(ctx, method, in)
 }
 
-// stream handles a method's streams. Those whose requests are a stream, too, have no end of
-// their own: a shutdown doesn't wait for them.
+// stream handles a method's streams. Those that are endless have no end of their own: a shutdown doesn't wait for them.
 func (s *Server) stream(method string, endless bool) grpc.StreamHandler {
 	counted := s.metrics.method(method)
 	carry := func(st grpc.ServerStream) error { return s.finite(method, counted, st) }
