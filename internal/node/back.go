@@ -18,7 +18,7 @@ func (c *core) reached() *reached {
 		r.visible[p] = c.replica.Visible(p)
 		s.RUnlock()
 	}
-	if before := c.before; before != nil { // perhaps this core hasn't come that far again
+	if before := c.before.Load(); before != nil { // perhaps this core hasn't come that far again
 		r.auth = max(r.auth, before.auth)
 		for p, rev := range before.visible {
 			r.visible[p] = max(r.visible[p], rev)
@@ -31,16 +31,26 @@ func (c *core) reached() *reached {
 // earlier one has shown, and has other partitions.
 func (c *core) follows(old *core) {
 	if c.groups.Generation == old.groups.Generation {
-		c.before = old.reached()
+		c.before.Store(old.reached())
 	}
 }
 
-// back reports whether serializable reads of the partitions show all that those before have shown.
+// back reports whether serializable reads of the partitions show all that those before have shown. Once all partitions do, it
+// isn't asked any more.
 func (c *core) back(parts placement.Set) bool {
-	if c.before == nil {
+	before := c.before.Load()
+	if before == nil {
 		return true
 	}
-	if c.machine.Auth().Revision < c.before.auth {
+	if c.shows(before, placement.All(len(before.visible))) {
+		c.before.Store(nil)
+		return true
+	}
+	return c.shows(before, parts)
+}
+
+func (c *core) shows(before *reached, parts placement.Set) bool {
+	if c.machine.Auth().Revision < before.auth {
 		return false
 	}
 	for p := range parts.Each() {
@@ -48,7 +58,7 @@ func (c *core) back(parts placement.Set) bool {
 		s.RLock()
 		rev := c.replica.Visible(p)
 		s.RUnlock()
-		if rev < c.before.visible[p] {
+		if rev < before.visible[p] {
 			return false
 		}
 	}

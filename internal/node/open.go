@@ -56,8 +56,8 @@ type core struct {
 	halt     chan struct{}
 	stopOnce sync.Once
 	loops    sync.WaitGroup
-	stale    atomic.Bool // about to be replaced
-	before   *reached    // by the core that this one has replaced; nil: nothing
+	stale    atomic.Bool             // about to be replaced
+	before   atomic.Pointer[reached] // by the core that this one has replaced; nil: nothing, or as far as that
 
 	// Of the flusher.
 	flushing sync.Mutex
