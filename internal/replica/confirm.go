@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -208,13 +207,14 @@ func (c *confirmer) decide() (confirmed *round, failed []unconfirmed) {
 // timed out. It decides, too: when all have answered and the voters then become fewer, no answer comes any more.
 func (c *confirmer) tick() {
 	now := c.r.now()
+	timedOut := func(u unconfirmed) bool { return u.deadline <= now }
 	c.mu.Lock()
 	var late, failed []unconfirmed
 	var confirmed *round
-	c.next, late = divide(c.next, now)
+	c.next, late = extract(c.next, timedOut)
 	if cur := c.current; cur != nil {
 		var more []unconfirmed
-		cur.waiting, more = divide(cur.waiting, now)
+		cur.waiting, more = extract(cur.waiting, timedOut)
 		late = append(late, more...)
 		if now-cur.asked >= 2 {
 			cur.asked = now
@@ -226,18 +226,6 @@ func (c *confirmer) tick() {
 	c.mu.Unlock()
 	c.decided(confirmed, failed)
 	failReads(late, fault.Timeout)
-}
-
-// divide separates the reads that have timed out from the others.
-func divide(reads []unconfirmed, now int64) (rest, late []unconfirmed) {
-	rest = slices.DeleteFunc(reads, func(u unconfirmed) bool {
-		if u.deadline > now {
-			return false
-		}
-		late = append(late, u)
-		return true
-	})
-	return rest, late
 }
 
 // end removes all reads. Later ones find that this server doesn't stamp.

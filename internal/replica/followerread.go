@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -77,19 +76,13 @@ func (b *readBatch) take() []forwardedRead {
 
 // expire fails reads that have timed out.
 func (b *readBatch) expire(now int64) {
-	var late []forwardedRead
-	is := func(read forwardedRead) bool {
-		if read.deadline > now {
-			return false
-		}
-		late = append(late, read)
-		return true
-	}
+	var asked, next []forwardedRead
+	late := func(read forwardedRead) bool { return read.deadline <= now }
 	b.mu.Lock()
-	b.asked = slices.DeleteFunc(b.asked, is)
-	b.next = slices.DeleteFunc(b.next, is)
+	b.asked, asked = extract(b.asked, late)
+	b.next, next = extract(b.next, late)
 	b.mu.Unlock()
-	for _, read := range late {
+	for _, read := range append(asked, next...) {
 		read.done(fault.Timeout)
 	}
 }

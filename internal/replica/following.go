@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -77,13 +76,7 @@ func (f *following) release(fn func(*Write) error) (failed []*Write) {
 func (f *following) expire(now int64) {
 	f.mu.Lock()
 	var late []*Write
-	f.held = slices.DeleteFunc(f.held, func(w *Write) bool {
-		if w.deadline > now {
-			return false
-		}
-		late = append(late, w)
-		return true
-	})
+	f.held, late = extract(f.held, func(w *Write) bool { return w.deadline <= now })
 	f.mu.Unlock()
 	failAll(late, fault.Timeout)
 }

@@ -332,19 +332,15 @@ func (g *group) takeWaiting(match func(*Write) bool) (taken []*Write) {
 
 // expire fails writes that have timed out, in the log or before it.
 func (g *group) expire(now int64) {
+	late := func(w *Write) bool { return w.deadline <= now }
 	g.mu.Lock()
-	late := g.takeWaiting(func(w *Write) bool { return w.deadline <= now })
+	proposed := g.takeWaiting(late)
 	g.mu.Unlock()
 	g.in.mu.Lock()
-	g.in.writes = slices.DeleteFunc(g.in.writes, func(w *Write) bool {
-		if w.deadline > now {
-			return false
-		}
-		late = append(late, w)
-		return true
-	})
+	var before []*Write
+	g.in.writes, before = extract(g.in.writes, late)
 	g.in.mu.Unlock()
-	g.failing(late, fault.Timeout)
+	g.failing(append(proposed, before...), fault.Timeout)
 }
 
 // stop fails the writes that wait here, except those that have not been

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -58,7 +57,8 @@ func (w *settledWaiters) reach(generation uint64) {
 		return
 	}
 	w.reached.Store(generation)
-	done := w.take(func(s settledWaiter) bool { return s.generation <= generation })
+	var done []settledWaiter
+	w.waiting, done = extract(w.waiting, func(s settledWaiter) bool { return s.generation <= generation })
 	w.mu.Unlock()
 	for _, s := range done {
 		s.done(nil)
@@ -79,23 +79,12 @@ func (w *settledWaiters) stop(err error) {
 
 func (w *settledWaiters) fail(match func(settledWaiter) bool, err error) {
 	w.mu.Lock()
-	failed := w.take(match)
+	var failed []settledWaiter
+	w.waiting, failed = extract(w.waiting, match)
 	w.mu.Unlock()
 	for _, s := range failed {
 		s.done(err)
 	}
-}
-
-// take removes those that match. With mu held.
-func (w *settledWaiters) take(match func(settledWaiter) bool) (taken []settledWaiter) {
-	w.waiting = slices.DeleteFunc(w.waiting, func(s settledWaiter) bool {
-		if match(s) {
-			taken = append(taken, s)
-			return true
-		}
-		return false
-	})
-	return taken
 }
 
 // tellSettled tells the peers, if this server stamps.

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -72,27 +71,21 @@ func (ws *waiters) enter(g *group, w waiter) (wait bool, err error) {
 }
 
 // remove removes the waiters that match.
-func (ws *waiters) remove(match func(*waiter) bool) (removed []waiter) {
+func (ws *waiters) remove(match func(waiter) bool) (removed []waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.list = slices.DeleteFunc(ws.list, func(w waiter) bool {
-		if !match(&w) {
-			return false
-		}
-		removed = append(removed, w)
-		return true
-	})
+	ws.list, removed = extract(ws.list, match)
 	return removed
 }
 
 // check releases the waiters that have reached their position.
 func (ws *waiters) check(g *group) {
-	release(ws.remove(func(w *waiter) bool { return g.reached(w.until) }), nil)
+	release(ws.remove(func(w waiter) bool { return g.reached(w.until) }), nil)
 }
 
 // expire fails the waiters that have timed out.
 func (ws *waiters) expire(now int64) {
-	release(ws.remove(func(w *waiter) bool { return w.deadline <= now }), fault.Timeout)
+	release(ws.remove(func(w waiter) bool { return w.deadline <= now }), fault.Timeout)
 }
 
 // end fails those that wait for stamps of an epoch that has ended.
@@ -100,7 +93,7 @@ func (ws *waiters) end(epoch uint64) []waiter {
 	ws.mu.Lock()
 	ws.ended = epoch
 	ws.mu.Unlock()
-	return ws.remove(func(w *waiter) bool { return w.stamp > 0 && w.epoch <= epoch })
+	return ws.remove(func(w waiter) bool { return w.stamp > 0 && w.epoch <= epoch })
 }
 
 // stop fails all that wait, and all that come later.
@@ -108,7 +101,7 @@ func (ws *waiters) stop(err error) {
 	ws.mu.Lock()
 	ws.stopped = err
 	ws.mu.Unlock()
-	release(ws.remove(func(*waiter) bool { return true }), err)
+	release(ws.remove(func(waiter) bool { return true }), err)
 }
 
 func release(list []waiter, err error) {
