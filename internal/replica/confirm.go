@@ -120,7 +120,7 @@ func noneLater(known, terms []uint64) bool {
 func (r *Replica) known() []uint64 {
 	terms := make([]uint64, len(r.groups))
 	for i, g := range r.groups {
-		terms[i] = g.curTerm.Load()
+		terms[i] = g.term.Load()
 	}
 	return terms
 }

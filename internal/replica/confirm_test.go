@@ -52,7 +52,7 @@ func TestTheAskersConfirmationIsNotAMajority(t *testing.T) {
 func TestAnAskerThatKnowsALaterTermDoesNotConfirm(t *testing.T) {
 	for group := range 2 {
 		s := leading(t, 3)
-		s.replicas[1].groups[group].curTerm.Add(1)
+		s.replicas[1].groups[group].term.Add(1)
 		_, confirms := ask(t, s)
 		require.True(t, confirms)
 	}

@@ -29,13 +29,15 @@ func TestCallsToANewLeaderAreNotFailed(t *testing.T) {
 		Done: func(out Outcome) { failed = out.Err },
 	})
 	g := r.groups[1]
-	g.term, g.leader = 2, 1
+	g.term.Store(2)
+	g.leader = 1
 	r.lead.report(g).run()
 	require.NoError(t, failed)
 
 	// They fail when the leader is another.
 	r.groups[0].leaderSeen.Store(3)
-	r.groups[0].term, r.groups[0].leader = 3, 3
+	r.groups[0].term.Store(3)
+	r.groups[0].leader = 3
 	r.lead.report(r.groups[0]).run()
 	require.ErrorIs(t, failed, fault.TimeoutLeaderFail)
 }
@@ -79,7 +81,8 @@ func TestForwardedCallsOutliveAReplica(t *testing.T) {
 
 	present := s.replace(1)
 	g := present.groups[1] // reports before group 0 knows a leader
-	g.term, g.leader = 2, 1
+	g.term.Store(2)
+	g.leader = 1
 	present.lead.report(g).run()
 	reply(old, 1) // had come when old was the present one
 	require.Zero(t, done, "they are told too early, or gave up: %v", answers)

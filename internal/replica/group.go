@@ -44,7 +44,6 @@ type group struct {
 	node         *raft.RawNode
 	acks         []*raftpb.Message // to be given back to Raft once their entries are applied
 	stamps       []stampAt         // of entries appended as the leader, until committed
-	term         uint64
 	leader       uint64
 	leading      bool
 	handing      uint64 // the term in which it was last asked to hand its leadership over, or 0
@@ -73,7 +72,7 @@ type group struct {
 
 	// Read by other goroutines.
 	pending    atomic.Int64  // writes accepted and not yet answered
-	curTerm    atomic.Uint64 // invariant 3
+	term       atomic.Uint64 // invariant 3; Raft's half changes it
 	commit     atomic.Uint64
 	applied    atomic.Uint64
 	met        atomic.Uint64 // of the last rendezvous that was executed; see closedHere
@@ -142,8 +141,7 @@ func newGroup(r *Replica, id int) (*group, error) {
 	}
 	g.node = node
 	st := node.BasicStatus()
-	g.term = st.GetTerm()
-	g.curTerm.Store(g.term)
+	g.term.Store(st.GetTerm())
 	g.commit.Store(st.GetCommit())
 	g.applied.Store(index)
 	g.stepBehind()

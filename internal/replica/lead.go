@@ -123,16 +123,16 @@ func (l *leadership) tell() {
 func (l *leadership) report(g *group) effects { return l.do(func() { l.reported(g) }) }
 
 func (l *leadership) reported(g *group) {
-	ro := &l.groups[g.id]
-	if ro.term == g.term && ro.leader == g.leader && ro.leading == g.leading {
+	ro, term := &l.groups[g.id], g.term.Load()
+	if ro.term == term && ro.leader == g.leader && ro.leading == g.leading {
 		return
 	}
-	wasLeading := ro.leading && (ro.term != g.term || !g.leading)
+	wasLeading := ro.leading && (ro.term != term || !g.leading)
 	turned := ro.turned
-	if ro.term != g.term {
+	if ro.term != term {
 		turned = l.r.now()
 	}
-	*ro = role{term: g.term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned, turned: turned}
+	*ro = role{term: term, leader: g.leader, leading: g.leading, campaigned: ro.campaigned, turned: turned}
 	l.end()
 	if wasLeading {
 		l.effects.add(g.abandon())

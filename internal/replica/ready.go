@@ -51,12 +51,11 @@ func (g *group) ready() {
 // hardState publishes the term before any message of this Ready leaves, and
 // moves C before a commit index does (invariants 2 and 3).
 func (g *group) hardState(hs *raftpb.HardState) {
-	if t := hs.GetTerm(); t != g.term {
-		g.term = t
+	if t := hs.GetTerm(); t != g.term.Load() {
+		g.term.Store(t)
 		g.stamps = nil
 		g.traced = nil
 		g.change = reconfiguration{}
-		g.curTerm.Store(t)
 	}
 	commit := hs.GetCommit()
 	for len(g.stamps) > 0 && g.stamps[0].index <= commit {

@@ -325,7 +325,7 @@ func (r *Replica) TransferAll(to uint64) {
 	for _, g := range r.groups {
 		g.order(func(g *group) {
 			if g.leading {
-				g.handing = g.term
+				g.handing = g.term.Load()
 				g.node.TransferLeader(to)
 			}
 		})
@@ -334,7 +334,7 @@ func (r *Replica) TransferAll(to uint64) {
 
 // handsOver reports whether the group is being handed to another server, on purpose. In Raft's half.
 func (g *group) handsOver() bool {
-	return g.handing == g.term && g.node.BasicStatus().LeadTransferee != 0
+	return g.handing == g.term.Load() && g.node.BasicStatus().LeadTransferee != 0
 }
 
 // Stop fails with err the requests that only this replica could have completed:
@@ -350,7 +350,7 @@ func (r *Replica) Stop(err error) {
 }
 
 // Term is the term of group 0.
-func (r *Replica) Term() uint64 { return r.groups[0].curTerm.Load() }
+func (r *Replica) Term() uint64 { return r.groups[0].term.Load() }
 
 // Progress returns the indexes to which a group's log is committed and applied
 // here.

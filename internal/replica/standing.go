@@ -13,7 +13,7 @@ type Standing struct {
 func (r *Replica) Standing(group int) Standing {
 	g := r.groups[group]
 	return Standing{
-		Leader: g.leaderSeen.Load(), Term: g.curTerm.Load(),
+		Leader: g.leaderSeen.Load(), Term: g.term.Load(),
 		Committed: g.commit.Load(), Applied: g.applied.Load(),
 		Closed: r.Closed(group), Pending: g.pending.Load(),
 	}

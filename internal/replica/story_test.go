@@ -210,7 +210,7 @@ func follow(leader uint64) func(*group) {
 	return func(g *group) {
 		_ = g.node.Step(&raftpb.Message{
 			Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(leader), To: proto.Uint64(g.r.cfg.ID),
-			Term: proto.Uint64(g.term + 1), Commit: proto.Uint64(0),
+			Term: proto.Uint64(g.term.Load() + 1), Commit: proto.Uint64(0),
 		})
 	}
 }
@@ -361,7 +361,7 @@ func (s *story) status() {
 			if g.blocked {
 				waits = ", waits"
 			}
-			parts = append(parts, fmt.Sprintf("%s %d at term %d, closed %d%s", role, p, g.term, r.Closed(p), waits))
+			parts = append(parts, fmt.Sprintf("%s %d at term %d, closed %d%s", role, p, g.term.Load(), r.Closed(p), waits))
 			for _, k := range []string{"a", "d"} {
 				if kv := s.stores[i][p].Get([]byte(k)); kv.Exists() {
 					keys = append(keys, fmt.Sprintf("%s@%d", k, kv.ModRevision()))

@@ -19,7 +19,7 @@ func TestTransferIsLeftAlone(t *testing.T) {
 		}
 		s.quiesce()
 	}
-	term := from.groups[1].curTerm.Load()
+	term := from.groups[1].term.Load()
 
 	from.TransferAll(to.cfg.ID)
 	s.work(from, -1)
@@ -27,11 +27,11 @@ func TestTransferIsLeftAlone(t *testing.T) {
 	s.work(to, -1)
 	s.carry(true, to.cfg.ID, from.cfg.ID, 1)
 	s.work(from, -1)
-	require.Equal(t, term+1, from.groups[1].curTerm.Load(), "it has voted")
+	require.Equal(t, term+1, from.groups[1].term.Load(), "it has voted")
 	for _, e := range s.wire {
 		require.False(t, e.from == from.cfg.ID && e.raft.GetType() == raftpb.MsgPreVote, "it campaigns")
 	}
 	s.quiesce()
 	require.True(t, to.Leading())
-	require.Equal(t, term+1, to.groups[1].curTerm.Load())
+	require.Equal(t, term+1, to.groups[1].term.Load())
 }
