@@ -23,7 +23,7 @@ func (r *Replica) Announce(body []byte, done func(missing int)) {
 		}
 	}
 	for _, id := range peers {
-		r.calls.ask(&call{method: methodAnnounce, body: body, deadline: r.now() + announceTicks, to: id, only: true, done: answered})
+		r.calls.ask(id, methodAnnounce, body, r.now()+announceTicks, answered)
 	}
 	answered(nil, nil) // this server is
 }

@@ -103,6 +103,9 @@ func (r *Replica) CallLeader(method uint32, body []byte, local func(), done func
 	r.calls.start(&call{method: method, body: body, deadline: r.deadline(), local: local, done: done})
 }
 
+// unheard is for calls whose answers say nothing.
+func unheard([]byte, error) {}
+
 // start sends a call or parks it.
 func (f *Calls) start(c *call) {
 	sends, err := f.admit(c)
@@ -126,9 +129,10 @@ func (f *Calls) admit(c *call) (sends []sending, err error) {
 	return f.route(c, nil), nil
 }
 
-// ask sends a call to one server. It is never made again: done gets an error if the
-// network doesn't accept it, or may have lost it or its answer.
-func (f *Calls) ask(c *call) {
+// ask sends a call to one server, whichever leads. It is never made again: done gets an error if
+// the network doesn't accept it, or may have lost it or its answer.
+func (f *Calls) ask(to uint64, method uint32, body []byte, deadline int64, done func([]byte, error)) {
+	c := &call{method: method, body: body, deadline: deadline, to: to, only: true, done: done}
 	f.mu.Lock()
 	if err := f.stopped; err != nil {
 		f.mu.Unlock()

@@ -117,7 +117,7 @@ func (r *Replica) report(it *item) {
 	decision, verdict := r.checks.rounds.Executed(own, voters)
 	r.checks.mu.Unlock()
 	// If it comes to stamp before the report is on its way, the round has it.
-	r.CallLeader(methodReport, own.AppendTo(nil), func() {}, func([]byte, error) {})
+	r.CallLeader(methodReport, own.AppendTo(nil), func() {}, unheard)
 	r.decided(decision, verdict, at)
 }
 
@@ -128,7 +128,7 @@ func (r *Replica) wantCheck() {
 		r.checks.wanted = true
 		r.checks.mu.Unlock()
 	}
-	r.CallLeader(methodReport, nil, want, func([]byte, error) {})
+	r.CallLeader(methodReport, nil, want, unheard)
 }
 
 // reported takes another server's report, or its wish of a check.

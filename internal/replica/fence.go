@@ -173,11 +173,11 @@ func (r *Replica) askState(fenced *check.Fenced, now int64) {
 		r.checks.refused.Add(1) // its state may be of no use to this server, or never come
 	}
 	to := peers[r.checks.refused.Load()%uint32(len(peers))]
-	r.calls.ask(&call{method: methodState, deadline: now + timeout, to: to, only: true, done: func(_ []byte, err error) {
+	r.calls.ask(to, methodState, nil, now+timeout, func(_ []byte, err error) {
 		if err != nil {
 			r.checks.refused.Add(1)
 		}
-	}})
+	})
 }
 
 // healTimeouts is for how many election timeouts a fenced server asks the same one.

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -88,15 +87,14 @@ func (s *resized) tick(r *Replica, now int64) {
 }
 
 func (r *Replica) askForState(from uint64, now int64) {
-	r.calls.ask(&call{method: methodBehind, deadline: now + int64(r.cfg.ElectionTicks), to: from, only: true, done: func([]byte, error) {}})
+	r.calls.ask(from, methodBehind, nil, now+int64(r.cfg.ElectionTicks), unheard)
 }
 
 // missed is called with the messages to groups that this server hasn't. One that joins begins with the
 // first generation, and gets the groups of the present one with a leader's state. But they may have
 // no leader without its vote: then it asks the candidate for its state.
 func (s *resized) missed(r *Replica, group uint32, m *raftpb.Message) {
-	candidacy := m.GetType() == raftpb.MsgPreVote || m.GetType() == raftpb.MsgVote
-	if !candidacy || s.groups.Gone(group) || len(r.cfg.Machine.Membership().Members) > 0 {
+	if !asksForVote(m) || s.groups.Gone(group) || len(r.cfg.Machine.Membership().Members) > 0 {
 		return
 	}
 	now, last := r.now(), s.asked.Load()
@@ -111,5 +109,5 @@ func (r *Replica) helped(to uint64, generation uint32, reply func([]byte, error)
 	if generation < r.generation() && r.cfg.Machine.Fence.Now() == nil {
 		r.cfg.Network.Snapshot(to)
 	}
-	reply(binary.AppendUvarint(nil, uint64(r.generation())), nil)
+	reply(nil, nil)
 }

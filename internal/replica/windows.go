@@ -67,7 +67,7 @@ func (w *windows) tell(r *Replica, now int64) {
 		return
 	}
 	for _, id := range r.Peers() {
-		r.calls.ask(&call{method: methodWindows, body: body, deadline: now + int64(r.cfg.ElectionTicks), to: id, only: true, done: func([]byte, error) {}})
+		r.calls.ask(id, methodWindows, body, now+int64(r.cfg.ElectionTicks), unheard)
 	}
 }
 
