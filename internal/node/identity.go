@@ -112,7 +112,7 @@ func (n *Node) assigned(ctx context.Context, text string) error {
 func (n *Node) applied(ctx context.Context, c *core, index uint64) error {
 	n.cfg.Detach(ctx)
 	done := make(chan error, 1)
-	c.replica.AwaitApplied(0, index, func(err error) { done <- err })
+	c.replica.AwaitApplied(index, func(err error) { done <- err })
 	select {
 	case err := <-done:
 		if errors.Is(err, fault.Timeout) {

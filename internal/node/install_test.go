@@ -151,9 +151,9 @@ func TestASnapshotEndsTokens(t *testing.T) {
 
 // pending is how many writes of single partitions wait at the leader.
 func (s *snapshots) pending() (n int64) {
-	r := s.nodes[s.leader].core.Load().replica
-	for p := range r.Partitions() {
-		n += r.Standing(p).Pending
+	c := s.nodes[s.leader].core.Load()
+	for p := range c.stores {
+		n += c.replica.Standing(p).Pending
 	}
 	return n
 }

@@ -302,7 +302,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		ElectionTicks: ticks, HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
 		CheckTicks:   n.checkTicks(), InitialCheck: n.cfg.InitialCheck, Fenced: n.fenced, Told: n.told,
-		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
+		Logs: c.logs, Stores: c.stores, Machine: c.machine,
 		Network: network{n, make([]heartbeats, len(c.stores))}, Disk: c.disk, Calls: n.calls, Wake: c.wakeUp,
 		Closed: func(p int, rev int64) {
 			c.feed.Advance(p, rev)

@@ -100,7 +100,7 @@ func (s *story) change(r *Replica, op membership.Op, id uint64) {
 	body, err := (&membership.Change{Op: op, Member: &pb.Member{ID: id}}).Encode()
 	require.NoError(s.t, err)
 	r.Submit(&Write{
-		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: r.cfg.Map.All(), System: true,
+		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: r.cfg.Machine.Placement().All(), System: true,
 		Done: func(Outcome) {},
 	})
 }

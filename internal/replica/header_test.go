@@ -53,7 +53,7 @@ func TestTheRevisionOfAFollowerIsNotBelowAnAnsweredWrite(t *testing.T) {
 	s := newStory(t, 3)
 	leader, r := s.replicas[0], s.replicas[1]
 	s.elect(leader)
-	p := r.cfg.Map.Partition([]byte("k"))
+	p := r.cfg.Machine.Placement().Partition([]byte("k"))
 	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("k")})
 	require.NoError(t, err)
 	var rev int64
@@ -91,7 +91,7 @@ func TestTheRevisionOfAFollowerIsNotBelowWhatItShows(t *testing.T) {
 	s := newStory(t, 3)
 	leader, r := s.replicas[0], s.replicas[1]
 	s.elect(leader)
-	p := r.cfg.Map.Partition([]byte("k"))
+	p := r.cfg.Machine.Placement().Partition([]byte("k"))
 	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("k")})
 	require.NoError(t, err)
 	for range 3 {
@@ -161,7 +161,7 @@ func TestAServerThatStopsClosesNothingBeyondWhatItHasApplied(t *testing.T) {
 	s := newStory(t, 3)
 	leader, r := s.replicas[0], s.replicas[1]
 	s.elect(leader)
-	p := r.cfg.Map.Partition([]byte("k"))
+	p := r.cfg.Machine.Placement().Partition([]byte("k"))
 	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("k")})
 	require.NoError(t, err)
 	rev := int64(0)

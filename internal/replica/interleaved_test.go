@@ -66,7 +66,7 @@ func (s *scene) write(name string, session bool, keys ...string) *answers {
 	txn := &pb.TxnRequest{}
 	var parts placement.Set
 	for _, key := range keys {
-		parts |= placement.Of(s.r.cfg.Map.Partition([]byte(key)))
+		parts |= placement.Of(s.r.cfg.Machine.Placement().Partition([]byte(key)))
 		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key)}}})
 	}
 	body, err := proto.Marshal(txn)

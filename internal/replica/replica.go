@@ -10,7 +10,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/raftlog"
 	"github.com/stoa-kv/stoa/internal/sequencer"
 	"github.com/stoa-kv/stoa/internal/store"
@@ -54,7 +53,6 @@ type Config struct {
 	Logs    []*raftlog.Log
 	Stores  []*store.Store
 	Machine *apply.Machine
-	Map     *placement.Map
 	Network Network
 	Disk    Disk
 	// Resized is called once nothing more is executed here, since the cluster goes on with
@@ -183,9 +181,6 @@ func New(cfg Config) (*Replica, error) {
 func (r *Replica) numbering() uint64 {
 	return r.cfg.Origin * 0x9e3779b97f4a7c15
 }
-
-// Partitions is the number of groups.
-func (r *Replica) Partitions() int { return len(r.groups) }
 
 // Start starts the groups. A server that is alone need not wait for its
 // election timeout, nor does one that led all groups before their number changed.

@@ -54,7 +54,7 @@ func TestAMemberIsLetGoWhenItsRemovalIsSealed(t *testing.T) {
 	require.NoError(t, err)
 	removed, settled := false, false
 	leader.Submit(&Write{
-		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: leader.cfg.Map.All(), System: true,
+		Command: command.Command{Kind: command.MemberChange, Body: body}, Parts: leader.cfg.Machine.Placement().All(), System: true,
 		Done: func(out Outcome) {
 			require.NoError(t, out.Err)
 			removed = true

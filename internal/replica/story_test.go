@@ -98,7 +98,7 @@ func newStoryOf(t *testing.T, servers, partitions int) *story {
 		machine.LoadMembership(membership.OfIDs(voters...), nil)
 		r, err := New(Config{
 			ID: id, Origin: id * 1000, ElectionTicks: 10, HeartbeatTicks: 1, RequestTicks: 50,
-			Logs: logs, Stores: stores, Map: m,
+			Logs: logs, Stores: stores,
 			Machine: machine,
 			Network: wire{s, id}, Disk: sound{}, Wake: func(int) {},
 			Logger: s.logger(id),
@@ -217,7 +217,7 @@ func follow(leader uint64) func(*group) {
 
 func (s *story) put(r *Replica, key string) {
 	var req proto.Message
-	kind, m := command.Put, r.cfg.Map
+	kind, m := command.Put, r.cfg.Machine.Placement()
 	parts := placement.Of(m.Partition([]byte(key)))
 	op := func(k string) *pb.PutRequest { return &pb.PutRequest{Key: []byte(k), Value: []byte("v")} }
 	if req = op(key); key == "both" {
@@ -251,7 +251,7 @@ func (s *story) session(r *Replica, d *datadriven.TestData, key string) {
 		body, err := proto.Marshal(&pb.LeaseGrantRequest{ID: int64(id), TTL: 60})
 		require.NoError(s.t, err)
 		r.Submit(&Write{
-			Command: command.Command{Kind: command.SessionOpen, Body: body}, Parts: r.cfg.Map.All(), System: true,
+			Command: command.Command{Kind: command.SessionOpen, Body: body}, Parts: r.cfg.Machine.Placement().All(), System: true,
 			Done: func(out Outcome) { require.NoError(s.t, out.Err) },
 		})
 		return
@@ -259,7 +259,7 @@ func (s *story) session(r *Replica, d *datadriven.TestData, key string) {
 	body, err := proto.Marshal(&pb.PutRequest{Key: []byte(key), Value: []byte("v")})
 	require.NoError(s.t, err)
 	q := command.Sequenced{Session: int64(id), Seq: uint64(seq), Pred: uint64(pred), Kind: command.Put, Body: body}
-	home := r.cfg.Map.Partition([]byte(key))
+	home := r.cfg.Machine.Placement().Partition([]byte(key))
 	parts := placement.Of(home)
 	d.MaybeScanArgs(s.t, "home", &home)
 	r.Submit(&Write{
@@ -331,7 +331,7 @@ func (s *story) restless() bool {
 }
 
 func (s *story) read(r *Replica, key string) {
-	p := r.cfg.Map.Partition([]byte(key))
+	p := r.cfg.Machine.Placement().Partition([]byte(key))
 	r.ReadPoint(placement.Of(p), func(err error) {
 		st := s.stores[r.cfg.ID-1][p]
 		st.RLock()

@@ -112,7 +112,7 @@ func TestRequestsEndInTime(t *testing.T) {
 		},
 		"rendezvous": func(t *testing.T, s *story, a *answers) {
 			w := newPut(t, a)
-			w.Parts = s.replicas[0].cfg.Map.All()
+			w.Parts = s.replicas[0].cfg.Machine.Placement().All()
 			s.replicas[0].Submit(w)
 		},
 		"write without leader": func(t *testing.T, s *story, a *answers) {
@@ -126,7 +126,7 @@ func TestRequestsEndInTime(t *testing.T) {
 			s.replicas[1].ReadPoint(placement.Of(0), func(error) {})
 			s.replicas[1].ReadPoint(placement.Of(0), a.read)
 		},
-		"waiting to apply": func(t *testing.T, s *story, a *answers) { s.replicas[1].AwaitApplied(0, 1000, a.read) },
+		"waiting to apply": func(t *testing.T, s *story, a *answers) { s.replicas[1].AwaitApplied(1000, a.read) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := leading(t, 3)

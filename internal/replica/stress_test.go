@@ -221,7 +221,7 @@ func (s *rigServer) open(election int, ticks int64) *rigLife {
 	var err error
 	l.Replica, err = New(Config{
 		ID: s.id, Origin: s.origin, ElectionTicks: election, HeartbeatTicks: 1, RequestTicks: ticks,
-		Logs: s.logs, Stores: s.stores, Map: s.m.Placement(), Machine: s.m, Calls: s.calls,
+		Logs: s.logs, Stores: s.stores, Machine: s.m, Calls: s.calls,
 		Network: s, Disk: l,
 		Wake: func(p int) {
 			select {

@@ -137,7 +137,7 @@ func (l *life) open(old *core) (*core, error) {
 	c.replica, err = replica.New(replica.Config{
 		ID: s.id, Origin: s.c.origins,
 		ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
-		Logs: c.logs, Stores: c.stores, Machine: c.machine, Map: c.placement,
+		Logs: c.logs, Stores: c.stores, Machine: c.machine,
 		Network: wire{c}, Disk: c.disk, Calls: l.calls, Wake: c.wake, Stops: l.forcing, Resized: func() { c.after(time.Microsecond, "resize", 0, func() { l.resize(c) }) },
 		Closed: func(p int, rev int64) {
 			c.feed.Advance(p, rev)

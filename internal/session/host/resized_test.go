@@ -46,7 +46,7 @@ func onePartition(s *server) *State {
 	var err error
 	one.Replica, err = replica.New(replica.Config{
 		ID: 1, Origin: 5000, ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
-		Logs: []*raftlog.Log{raftlog.New(0, &raftpb.ConfState{Voters: []uint64{1}})}, Stores: one.Stores, Map: m, Machine: one.Machine,
+		Logs: []*raftlog.Log{raftlog.New(0, &raftpb.ConfState{Voters: []uint64{1}})}, Stores: one.Stores, Machine: one.Machine,
 		Calls: replica.NewCalls(), Network: wire{s}, Disk: sound{}, Wake: func(int) {}, Closed: func(int, int64) {},
 	})
 	require.NoError(s.w.t, err)

@@ -74,7 +74,7 @@ func (p *rigProcess) load(file *backend.Backend, old *rigCore) *rigCore {
 	c.Replica, err = replica.New(replica.Config{
 		ID: p.s.id, Origin: stressOrigin.Add(1), ElectionTicks: 10, HeartbeatTicks: 1,
 		RequestTicks: int64(stressTimeout / p.s.rig.tick),
-		Logs:         p.s.logs, Stores: c.Stores, Map: c.placed, Machine: c.Machine, Calls: p.calls, Network: c, Disk: c,
+		Logs:         p.s.logs, Stores: c.Stores, Machine: c.Machine, Calls: p.calls, Network: c, Disk: c,
 		Wake: func(i int) {
 			select {
 			case c.wake[i] <- struct{}{}:

@@ -121,7 +121,7 @@ func newServer(w *world, id uint64, voters []uint64, cfg Config) *server {
 	var err error
 	s.state.Replica, err = replica.New(replica.Config{
 		ID: id, Origin: id * 1000, ElectionTicks: electionTicks, HeartbeatTicks: 1, RequestTicks: requestTicks,
-		Logs: logs, Stores: s.state.Stores, Map: m, Machine: s.state.Machine, Calls: s.calls,
+		Logs: logs, Stores: s.state.Stores, Machine: s.state.Machine, Calls: s.calls,
 		Network: wire{s}, Disk: sound{}, Wake: func(p int) { s.woken |= placement.Of(p) },
 		Closed: func(p int, rev int64) {
 			s.feed.Advance(p, rev)
