@@ -2,6 +2,7 @@ package compose
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -99,7 +100,8 @@ const sweepMost = 1000
 
 type sweep struct {
 	*locker
-	parts []sweepPart // by cluster
+	parts  []sweepPart     // by cluster
+	silent map[uint64]bool // IDs of clusters that have not answered, in this look: what needs them is left for the next
 }
 
 // sweepPart is the keys of a cluster that are looked at: all, or if they are too many, those from one on, until they have been
@@ -110,7 +112,7 @@ type sweepPart struct {
 }
 
 func newSweep(l *locker) *sweep {
-	s := &sweep{locker: l}
+	s := &sweep{locker: l, silent: map[uint64]bool{}}
 	for range l.clusters {
 		s.parts = append(s.parts, sweepPart{from: commit.Prefix})
 	}
@@ -118,6 +120,7 @@ func newSweep(l *locker) *sweep {
 }
 
 func (s *sweep) once(ctx context.Context) {
+	clear(s.silent)
 	for i, of := range s.clusters {
 		s.look(ctx, of, &s.parts[i])
 	}
@@ -170,4 +173,34 @@ func (s *sweep) left(ctx context.Context, of *cluster, kv *mvccpb.KeyValue) {
 		return
 	}
 	s.recover(ctx, r)
+}
+
+// recover doesn't wait for a cluster again that has kept silent.
+func (s *sweep) recover(ctx context.Context, r *commit.Recovery) {
+	for rs := r.Next(nil); len(rs) > 0; {
+		rs = r.Next(s.send(ctx, rs))
+	}
+}
+
+func (s *sweep) send(ctx context.Context, rs []commit.Request) []commit.Answer {
+	answers := make([]commit.Answer, len(rs))
+	var asked []commit.Request
+	var places []int
+	for i, r := range rs {
+		if s.silent[r.Cluster] {
+			answers[i] = commit.Answer{Err: ErrSilent, Refused: true}
+			continue
+		}
+		asked, places = append(asked, r), append(places, i)
+	}
+	if len(asked) == 0 {
+		return answers
+	}
+	for i, a := range s.locker.send(ctx, asked) {
+		answers[places[i]] = a
+		if a.Err != nil && isCutOff(a.Err) && !errors.Is(a.Err, ErrTransactions) { // which is an answer
+			s.silent[asked[i].Cluster] = true
+		}
+	}
+	return answers
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -19,6 +20,7 @@ import (
 type locked struct {
 	pb.UnimplementedKVServer
 	locks int
+	away  int // the first so many are of transactions of cluster 8
 
 	mu    sync.Mutex
 	asked map[string]bool // records
@@ -34,7 +36,11 @@ func (l *locked) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeResponse
 			a.More = true
 			return a, nil
 		default:
-			value := fmt.Appendf(nil, `{"txn":"t%d","home":7}`, i)
+			home := 7
+			if i < l.away {
+				home = 8
+			}
+			value := fmt.Appendf(nil, `{"txn":"t%d","home":%d}`, i, home)
 			a.Kvs = append(a.Kvs, &mvccpb.KeyValue{Key: key, Value: value, ModRevision: 1})
 		}
 	}
@@ -74,4 +80,25 @@ func TestSweepOfMany(t *testing.T) {
 		s.look(t.Context(), s.clusters[0], &s.parts[0])
 	}
 	require.Len(t, l.asked, 3, "each look but the first")
+}
+
+// A cluster that keeps silent is waited for once in each look, and not for each lock of its transactions: those of others would stay for as long.
+func TestSweepBesideASilentCluster(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	l := &locked{locks: 31, away: 30, asked: map[string]bool{}}
+	address := serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, l) })
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"cut": silent("127.0.0.1:1"), "here": {Endpoints: []string{address}, Kind: Etcd}},
+		Routes:   []Route{{Prefix: "/c/", Cluster: "cut", Transactions: true}, {Prefix: "/h/", Cluster: "here", Transactions: true}},
+		Timeout:  timeout,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	s := newSweep(c.shared.locker)
+	began := time.Now()
+	for range 2 {
+		s.once(t.Context())
+	}
+	require.Equal(t, map[string]bool{commit.RecordPrefix + "t30": true}, l.asked)
+	require.Less(t, time.Since(began), 10*timeout)
 }
