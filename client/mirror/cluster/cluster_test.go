@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -188,4 +189,66 @@ func TestSourceReadsItsOwnKeys(t *testing.T) {
 	revision, err := s.Revision(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 8, revision)
+}
+
+// fakeCalls is a cluster without keys. With an extension that handles transactions, these are answered as executed and are not.
+type fakeCalls struct {
+	pb.KVClient
+	extended bool
+	mark     *mvccpb.KeyValue
+}
+
+func (f *fakeCalls) Range(context.Context, *pb.RangeRequest, ...grpc.CallOption) (*pb.RangeResponse, error) {
+	r := &pb.RangeResponse{Header: &pb.ResponseHeader{}}
+	if f.mark != nil {
+		r.Kvs = append(r.Kvs, f.mark)
+	}
+	return r, nil
+}
+
+func (f *fakeCalls) Txn(_ context.Context, t *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
+	r := &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: 5}, Succeeded: true}
+	for _, op := range t.Success {
+		switch o := op.Request.(type) {
+		case *pb.RequestOp_RequestPut:
+			done := &pb.PutResponse{}
+			if string(o.RequestPut.Key) == "mark" && !f.extended {
+				done.PrevKv, f.mark = f.mark, &mvccpb.KeyValue{Key: o.RequestPut.Key, Value: o.RequestPut.Value, ModRevision: 5}
+			}
+			r.Responses = append(r.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: done}})
+		case *pb.RequestOp_RequestDeleteRange:
+			done := &pb.DeleteRangeResponse{}
+			if !f.extended {
+				done.Deleted = 1
+			}
+			r.Responses = append(r.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: done}})
+		case *pb.RequestOp_RequestTxn:
+			r.Responses = append(r.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Succeeded: !f.extended}}})
+		}
+	}
+	return r, nil
+}
+
+// A transaction that an extension has answered has not taken effect.
+func TestCommitsThatAnExtensionAnswers(t *testing.T) {
+	f := &fakeCalls{}
+	c := clientv3.NewCtxClient(t.Context())
+	c.KV = clientv3.NewKVFromKVClient(f, c)
+	target := NewTarget(c, All, "mark")
+	put := []mirror.Op{{Key: []byte("k"), Value: []byte("v")}}
+	for _, txn := range []mirror.Txn{
+		{Ops: put, Mark: []byte("first")},
+		{If: 5, Was: []byte("first"), Ops: put, Mark: []byte("second")},
+		{If: 5, Was: []byte("second"), Ops: put},
+		{If: 5, Was: []byte("second"), Finish: true},
+	} {
+		f.extended = true
+		_, err := target.Commit(t.Context(), txn)
+		require.ErrorIs(t, err, errExtended, "%+v", txn)
+		require.False(t, Transient(err), "who has the mark finds out what there is")
+		f.extended = false
+		r, err := target.Commit(t.Context(), txn)
+		require.NoError(t, err, "%+v", txn)
+		require.Equal(t, mirror.Result{Revision: 5}, r)
+	}
 }

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -57,7 +59,9 @@ func (t *Target) Commit(ctx context.Context, txn mirror.Txn) (mirror.Result, err
 	case txn.Finish:
 		ops = append(ops, clientv3.OpDelete(t.mark))
 	case txn.Mark != nil:
-		ops = append(ops, clientv3.OpPut(t.mark, string(txn.Mark)))
+		ops = append(ops, clientv3.OpPut(t.mark, string(txn.Mark), clientv3.WithPrevKV()))
+	default:
+		ops = append(ops, clientv3.OpTxn(nil, nil, nil)) // which succeeds where it is executed
 	}
 	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(t.mark), "=", txn.If)}
 	if txn.If != 0 {
@@ -67,13 +71,42 @@ func (t *Target) Commit(ctx context.Context, txn mirror.Txn) (mirror.Result, err
 	if err != nil {
 		return mirror.Result{}, err
 	}
-	result := mirror.Result{Revision: r.Header.Revision, Refused: !r.Succeeded}
-	if result.Refused {
-		if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
-			result.Mark, result.ModRevision = kvs[0].Value, kvs[0].ModRevision
-		}
+	if r.Succeeded {
+		return mirror.Result{Revision: r.Header.Revision}, t.verify(ctx, txn, r)
+	}
+	result := mirror.Result{Revision: r.Header.Revision, Refused: true}
+	if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		result.Mark, result.ModRevision = kvs[0].Value, kvs[0].ModRevision
 	}
 	return result, nil
+}
+
+// errExtended: the cluster has given a transaction to an extension with a handler of txn for one of its keys.
+var errExtended = errors.New("the transaction was not executed: an extension of the cluster handles those of the keys")
+
+// verify fails if a transaction was answered and not executed. Its last operation tells: what an extension has answered, it shows
+// neither the mark that was there, nor that something was deleted, nor that a transaction inside has succeeded.
+func (t *Target) verify(ctx context.Context, txn mirror.Txn, r *clientv3.TxnResponse) error {
+	last := r.Responses[len(r.Responses)-1]
+	executed := false
+	switch {
+	case txn.Finish:
+		executed = last.GetResponseDeleteRange().GetDeleted() > 0
+	case txn.Mark == nil:
+		executed = last.GetResponseTxn().GetSucceeded()
+	case txn.If != 0:
+		executed = last.GetResponsePut().GetPrevKv() != nil
+	default: // there was no mark
+		value, _, err := t.Mark(ctx)
+		if err != nil {
+			return err
+		}
+		executed = bytes.Equal(value, txn.Mark)
+	}
+	if !executed {
+		return errExtended
+	}
+	return nil
 }
 
 func operation(op mirror.Op) clientv3.Op {
