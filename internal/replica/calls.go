@@ -55,6 +55,7 @@ type Calls struct {
 	calls   map[uint64]*call // in flight, by their number
 	parked  []*call          // waiting for a leader
 	owing   map[uint64]bool  // peers whose answers may be lost, to be told so
+	landing []landing
 	stopped error
 }
 
@@ -246,6 +247,7 @@ func (f *Calls) take(match func(*call) bool) (taken []*call) {
 func (f *Calls) tick(now int64) {
 	f.fail(fault.TimeoutLeaderFail, func(c *call) bool { return c.deadline <= now })
 	f.unpark()
+	f.land(now)
 	f.reportLost()
 }
 
@@ -292,4 +294,5 @@ func (f *Calls) Stop(err error) {
 	for _, c := range parked {
 		c.done(nil, err)
 	}
+	f.land(f.now.Load())
 }

@@ -151,17 +151,50 @@ func TestForwardedWritesOfGroupsThatAreNotThereYet(t *testing.T) {
 	behind.groups[1].applied.Store(1000) // more than the other ever has
 	body, err := proto.Marshal(&pb.PutRequest{Key: []byte("a")})
 	require.NoError(t, err)
-	var out Outcome
+	var outs []Outcome
 	behind.Submit(&Write{
 		Command: command.Command{Kind: command.Put, Body: body}, Parts: placement.Of(1),
-		Done: func(o Outcome) { out = o },
+		Done: func(o Outcome) { outs = append(outs, o) },
 	})
 	s.carry(true, 2, 1, -1)
 	s.regroup(2)
 	s.elect(s.regroup(0))
-	require.NoError(t, out.Err)
-	require.Greater(t, out.Rev, int64(1))
-	require.Less(t, behind.Closed(1), out.Rev)
+	require.Len(t, behind.calls.landing, 1, "it has been answered")
+	behind.Tick()
+	require.Empty(t, outs, "its client couldn't read it here")
+
+	present := s.regroup(1)
+	rev := present.calls.landing[0].out.Rev
+	present.closed[1].raise(rev - 1)
+	present.Tick()
+	require.Empty(t, outs)
+	present.closed[1].raise(rev)
+	present.Tick()
+	require.Len(t, outs, 1)
+	require.NoError(t, outs[0].Err)
+	require.Equal(t, rev, outs[0].Rev)
+}
+
+// A server that doesn't come to the group of a write doesn't know what its client can read. One that stops passes the answer on.
+func TestForwardedWritesOfGroupsThatAreNotReached(t *testing.T) {
+	s := newStory(t, 3)
+	r := s.replicas[1]
+	var answers []error
+	late := &Write{Parts: placement.Of(1), Done: func(out Outcome) { answers = append(answers, out.Err) }}
+	r.limit(late)
+	r.calls.landed(late, Outcome{Group: noneOfTheSender, Result: apply.Result{Rev: 7}}, 0)
+	for range r.cfg.RequestTicks - 1 {
+		r.Tick()
+	}
+	require.Empty(t, answers)
+	r.Tick()
+	require.Equal(t, []error{fault.Timeout}, answers)
+
+	last := &Write{Parts: placement.Of(1), Done: late.Done}
+	r.limit(last)
+	r.calls.landed(last, Outcome{Group: noneOfTheSender, Result: apply.Result{Rev: 7}}, 0)
+	r.calls.Stop(fault.Stopped)
+	require.Equal(t, []error{fault.Timeout, nil}, answers)
 }
 
 // A read waits for a leader when a snapshot replaces the replica that was
@@ -279,7 +312,11 @@ func TestTheOutcomeOfNoGroup(t *testing.T) {
 		body := binary.AppendUvarint(nil, group)
 		body = binary.AppendUvarint(binary.AppendUvarint(body, 5), 7)
 		r.Receive(1, Packet{Reply: &Reply{ID: s.wire[i].packet.Call.ID, Body: body}})
+		if group == noneOfTheSender { // but this is one that this server may come to
+			require.Empty(t, answers)
+			continue
+		}
 		require.Len(t, answers, 1)
-		require.Equal(t, group == noneOfTheSender, answers[0] == nil, "%d: %v", group, answers[0])
+		require.Error(t, answers[0], "%d", group)
 	}
 }
