@@ -78,7 +78,7 @@ func observe(m *metrics.Metrics, n *node.Node) {
 			Revision: n.Revision(), CompactRevision: max(from.CompactRevision, 0), Leases: from.Leases, Sessions: from.Sessions, AuthRevision: n.AuthRevision(),
 			BackendBytes: from.BackendBytes, BackendBytesInUse: from.BackendBytesInUse, BackendQuota: n.Quota(), BackendReaders: from.BackendReaders,
 			Level: float64(from.Level), Releases: from.Releases,
-			WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,
+			Flushing: n.Flushing(), WALBytes: from.WALBytes, WALSegments: from.WALSegments, Moving: from.Moving,
 			WatchStreams: from.Watch.Streams, Watchers: from.Watch.Watchers, SlowWatchers: from.Watch.Slow, WatchEvents: from.Watch.Events,
 		}
 		s.Tenants = tenants(n)

@@ -28,7 +28,8 @@ type State struct {
 	BackendBytes      int64
 	BackendBytesInUse int64
 	BackendQuota      int64
-	BackendReaders    int // open read transactions
+	BackendReaders    int           // open read transactions
+	Flushing          time.Duration // for how long a flush hasn't ended
 	WALBytes          int64
 	WALSegments       int
 	Moving            bool
@@ -128,6 +129,7 @@ var serverLines = []line{
 	serverLine("etcd_server_proposals_committed_total", "Entries committed in all groups.", sum(func(p *Partition) float64 { return float64(p.Committed) })),
 	serverLine("etcd_server_proposals_applied_total", "Entries applied in all groups.", sum(func(p *Partition) float64 { return float64(p.Applied) })),
 	serverLine("etcd_server_quota_backend_bytes", "Size at which the space alarm is raised.", func(s *State) float64 { return float64(s.BackendQuota) }),
+	serverLine("stoa_flush_waiting_seconds", "For how long the flush of the state file that is due or under way has not ended, 0 if there is none. Until it ends the log is not cut.", func(s *State) float64 { return s.Flushing.Seconds() }),
 	serverLine("etcd_mvcc_db_open_read_transactions", "Read transactions of the backend that are open.", func(s *State) float64 { return float64(s.BackendReaders) }),
 	serverLine("etcd_mvcc_db_total_size_in_bytes", "Size of the backend file.", func(s *State) float64 { return float64(s.BackendBytes) }),
 	serverLine("etcd_mvcc_db_total_size_in_use_in_bytes", "Part of the backend file that is in use.", func(s *State) float64 { return float64(s.BackendBytesInUse) }),

@@ -30,9 +30,11 @@ func (n *Node) flushLoop() {
 		case <-n.life.Done():
 			return
 		case <-ticker.C:
+			n.flushDue.Store(max(1, n.clock()))
 			n.rebuild.Lock()
 			err := n.flush(n.core.Load())
 			n.rebuild.Unlock()
+			n.flushDone()
 			if err != nil && n.life.Err() == nil {
 				n.fatal(fmt.Errorf("flushing to the backend file: %w", err))
 				return

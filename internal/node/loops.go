@@ -59,6 +59,7 @@ func (n *Node) tick() {
 			c.replica.Tick()
 			n.noteLeader(c)
 			n.noteRemoved(c)
+			n.watchFlush()
 		}
 	}
 }

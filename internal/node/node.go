@@ -63,6 +63,8 @@ type Node struct {
 	changes      atomic.Int64  // leader changes seen
 	installed    atomic.Int64  // snapshots of other servers
 	lastLeader   atomic.Uint64
+	flushDue     atomic.Int64 // since when a flush is, by clock; 0: none is
+	flushTold    int64        // when it was last said that one takes too long, by clock; of tick
 	unled        atomic.Int64 // since when no leader is known, by clock; 0: one is
 	counts       counters
 	lines        *lines

@@ -3,10 +3,13 @@ package crashpoints
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -392,4 +395,47 @@ func TestASlowDisk(t *testing.T) {
 	after, err := conn.Status(within(t, 5*time.Second), c.Servers[lead].ClientURL)
 	require.NoError(t, err)
 	require.Equal(t, before.RaftTerm, after.RaftTerm)
+}
+
+// The disk of the state file hangs without an error, and that of the log works. Nothing waits for it, the operator is told, and the server can be
+// stopped; what was acknowledged is in the log.
+func TestAStateFileThatHangs(t *testing.T) {
+	t.Parallel()
+	c := process.StartT(t, process.Spec{Partitions: 2, Args: quick})
+	s := c.Servers[0]
+	conn := connect(t, s)
+	tap := attach(t, s, syscalls.Plan{Kinds: []string{syscalls.Sync}, Path: stateFile, DelayMillis: 60_000, Always: true})
+	says := func(text string) bool { return strings.Contains(s.LogTail(1<<20), text) }
+	puts := 0
+	for began := time.Now(); !says("the state file has not been written for too long"); puts++ {
+		_, err := conn.Put(within(t, 10*time.Second), fmt.Sprintf("/hung/%d/%d", puts%5, puts), "v")
+		require.NoError(t, err)
+		time.Sleep(20 * time.Millisecond)
+		require.Less(t, time.Since(began), 40*time.Second)
+	}
+	requireKeys(t, conn, "/hung", puts)
+	require.Greater(t, metric(t, s, "stoa_flush_waiting_seconds"), 5.0)
+	code, took, err := s.Stop()
+	require.NoError(t, err)
+	require.Zero(t, code)
+	require.Less(t, took, 5*time.Second)
+	tap.Detach()
+	require.NoError(t, c.Restart(t.Context(), s))
+	requireKeys(t, connect(t, s), "/hung", puts)
+}
+
+// metric is the value of one without labels.
+func metric(t *testing.T, s *process.Server, name string) (v float64) {
+	t.Helper()
+	resp, err := http.Get(s.ClientURL + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	_, value, found := strings.Cut(string(page), "\n"+name+" ")
+	require.True(t, found)
+	value, _, _ = strings.Cut(value, "\n")
+	v, err = strconv.ParseFloat(value, 64)
+	require.NoError(t, err)
+	return v
 }
