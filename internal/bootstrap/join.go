@@ -161,11 +161,19 @@ func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
 	case peerpb.Refusal_OTHER_CLUSTER:
 		err := fmt.Errorf("%s", r.otherCluster(a))
 		if a.GetAdmitted() {
-			return &never{fmt.Sprintf("%s is of another cluster: %v", by, err)}
+			return &never{fmt.Sprintf("%s is of another cluster: %v%s", by, err, r.asExisting(a))}
 		}
 		return err
 	}
 	return fmt.Errorf("it refuses for a reason that this version doesn't know (%d)", a.GetRefusal())
+}
+
+// asExisting says what a member lacks that was added to a cluster and started as a new one.
+func (r *Registry) asExisting(a *peerpb.Introduction) string {
+	if r.self.Existing || r.rec.State != 0 || a.GetInitialCluster() == r.self.InitialCluster {
+		return ""
+	}
+	return ". A member that was added to that one has to be started with --initial-cluster-state=existing"
 }
 
 // otherCluster names the flag that differs.

@@ -151,11 +151,11 @@ func TestRefusals(t *testing.T) {
 	p.self[2].Cluster, p.self[2].Token = 8, "another"
 	p.refused(2, "is of another cluster", "--initial-cluster-token=token and this member with --initial-cluster-token=another")
 	p.self[2].Token, p.self[2].InitialCluster = "token", "s3=..."
-	p.refused(2, "--initial-cluster=s1=... and this member with --initial-cluster=s3=...")
+	p.refused(2, "--initial-cluster=s1=... and this member with --initial-cluster=s3=...", "has to be started with --initial-cluster-state=existing")
 	p.stop(0) // a restarted one doesn't know with which flags it was bootstrapped
 	p.stop(1)
 	p.start(0)
-	p.refused(2, "its cluster is 7 and this member's is 8")
+	p.refused(2, "its cluster is 7 and this member's is 8", "has to be started with --initial-cluster-state=existing")
 	p.self[2] = third
 	p.start(1)
 

@@ -195,6 +195,11 @@ func TestIntroductions(t *testing.T) {
 	require.ErrorContains(t, err, "connection refused")
 	_, err = Introduce(t.Context(), []string{"ftp://x"}, nil, &peerpb.Introduction{})
 	require.ErrorContains(t, err, "ftp")
+	clients, l2 := grpc.NewServer(ServerOptions()...), listen(t, "") // a client port
+	go clients.Serve(l2)
+	t.Cleanup(clients.Stop)
+	_, err = Introduce(t.Context(), []string{"http://" + l2.Addr().String()}, nil, &peerpb.Introduction{From: 2, To: 1})
+	require.ErrorContains(t, err, "this is no peer URL of a member")
 
 	// Links wait until there is a transport behind the door.
 	b := start(t, setup{id: 2, peers: map[uint64]string{1: urls[1]}})

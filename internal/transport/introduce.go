@@ -94,8 +94,11 @@ func (a addr) introduce(ctx context.Context, q *peerpb.Introduction) (*peerpb.In
 	}
 	defer conn.Close()
 	answer, err := peerpb.NewPeerClient(conn).Introduce(ctx, q)
-	if err != nil {
-		return nil, errors.New(status.Convert(err).Message())
+	switch text := status.Convert(err).Message(); {
+	case status.Code(err) == codes.Unimplemented:
+		return nil, fmt.Errorf("%s: this is no peer URL of a member", text)
+	case err != nil:
+		return nil, errors.New(text)
 	}
 	return answer, nil
 }

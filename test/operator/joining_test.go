@@ -149,6 +149,18 @@ func TestANewcomerThatIsNotInTheList(t *testing.T) {
 	refuses(t, two.With("--initial-cluster=s1="+c.Servers[0].PeerURL+",s2="+two.PeerURL), "PeerURLs: no match found for existing member")
 }
 
+// A member that was added, and is started as one of a new cluster, is told so; with the flag it goes on in the same directory.
+func TestANewcomerStartedAsNew(t *testing.T) {
+	requireStoa(t)
+	c := process.StartT(t, process.Spec{Nodes: 1})
+	put(t, c.Servers[0], "first", 5)
+	two := added(t, c, c.Servers[0], "s2")
+	refuses(t, two.With("--initial-cluster-state=new"), "is of another cluster", "has to be started with --initial-cluster-state=existing")
+	require.NoError(t, two.Start())
+	ready(t, two)
+	requireKeys(t, two, "first", 5)
+}
+
 // A member that has lost its data is refused, and can come back as a new one.
 func TestAMemberWithAnEmptyDirectoryIsReplaced(t *testing.T) {
 	requireStoa(t)
