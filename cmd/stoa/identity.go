@@ -174,8 +174,8 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 			},
 		},
 	}
-	// A restart without --name keeps the name that the cluster knows.
-	if !rec.Begun || cfg.Given("name") {
+	// A restart without --name keeps the name that the cluster knows, and a restored member that with which it was restored.
+	if !rec.Begun && rec.State == 0 || cfg.Given("name") {
 		n.Name = cfg.Name
 	}
 	// The same list on every initial member: client URLs come later, by the log.

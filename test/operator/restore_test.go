@@ -304,7 +304,7 @@ func TestRestoreThreeMembers(t *testing.T) {
 	again := process.NewT(t, process.Spec{Nodes: 3})
 	for i, s := range again.Servers {
 		restoreBy(t, "stoactl", again, s, file, "--partitions=3")
-		again.Servers[i] = s.Without("--initial-", "--partitions")
+		again.Servers[i] = s.Without("--initial-", "--partitions", "--name")
 		t.Cleanup(func() { again.Servers[i].Kill() })
 	}
 	one, two, three := again.Servers[0], again.Servers[1], again.Servers[2]
@@ -319,6 +319,9 @@ func TestRestoreThreeMembers(t *testing.T) {
 	require.NoError(t, three.Start()) // late
 	ready(t, three)
 	requireKeys(t, three, "second", 50)
+	for _, s := range again.Servers {
+		require.NotZero(t, memberID(t, one, s.Name), "the name is that of the restore")
+	}
 	lead := 0
 	for i, s := range again.Servers {
 		st, err := client(t, s).Status(t.Context(), s.ClientURL)
