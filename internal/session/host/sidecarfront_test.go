@@ -2,12 +2,16 @@ package host
 
 import (
 	"context"
+	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/internal/serve"
@@ -62,15 +66,44 @@ func (s sidecarSettings) span(from, end string) (string, string) {
 // simSidecar is a sidecar, over its restarts.
 type simSidecar struct {
 	sidecarSettings
-	w      *sidecarWorld
-	name   string
+	w    *sidecarWorld
+	name string
+	life *simLife
+	down atomic.Bool
+}
+
+// simLife is one process of a sidecar.
+type simLife struct {
 	server *sidecar.Server
-	down   atomic.Bool
+
+	mu     sync.Mutex
+	killed bool
+	ways   []*cable // to the cluster
+}
+
+// over is how the process connects to the cluster, as long as it lives.
+func (l *simLife) over(r *rig, w *wires) []grpc.DialOption {
+	return append(r.over(w), grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		c, err := w.dial(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		way := c.(*cable)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.killed {
+			way.cut()
+			return nil, syscall.ECONNREFUSED
+		}
+		l.ways = append(l.ways, way)
+		return c, nil
+	}))
 }
 
 func (s *simSidecar) begin() {
 	rig, wires := s.w.cluster.rig, s.w.cluster.wires
-	up := sidecar.Upstream{DialTimeout: time.Second, KeepAliveTime: 10 * time.Second, KeepAliveTimeout: 6 * time.Second, DialOptions: rig.over(wires)}
+	s.life = &simLife{}
+	up := sidecar.Upstream{DialTimeout: time.Second, KeepAliveTime: 10 * time.Second, KeepAliveTimeout: 6 * time.Second, DialOptions: s.life.over(rig, wires)}
 	for _, server := range rig.servers {
 		up.Endpoints = append(up.Endpoints, server.endpoint())
 	}
@@ -85,10 +118,10 @@ func (s *simSidecar) begin() {
 	if s.Recent > 0 {
 		c.Recent = relay.Options{Entries: s.Recent, Bytes: 1 << 10, Total: 1 << 12, Fragment: 100}
 	}
-	s.server, err = sidecar.New(c)
+	s.life.server, err = sidecar.New(c)
 	require.NoError(s.w.t, err)
 	s.down.Store(false)
-	require.NoError(s.w.t, s.server.Serve([]*serve.Port{serve.Over(s.w.local.listen(s.name, s.down.Load))}, nil))
+	require.NoError(s.w.t, s.life.server.Serve([]*serve.Port{serve.Over(s.w.local.listen(s.name, s.down.Load))}, nil))
 }
 
 // end stops the sidecar, whose calls may end within a time.
@@ -96,5 +129,24 @@ func (s *simSidecar) end(drain time.Duration) {
 	s.down.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	s.w.within("the end of a sidecar", func() { s.server.Stop(ctx) })
+	s.w.within("the end of a sidecar", func() { s.life.server.Stop(ctx) })
+}
+
+// kill ends the sidecar's process without a word: of what it has sent, some bytes or all arrive, and it sends nothing more. What is left of it here
+// is without connections.
+func (s *simSidecar) kill() {
+	s.down.Store(true)
+	l := s.life
+	l.mu.Lock()
+	l.killed = true
+	s.w.local.cutAll(s.name)
+	for _, way := range l.ways {
+		way.cut()
+	}
+	l.mu.Unlock()
+	s.w.dead.Go(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		l.server.Stop(ctx)
+	})
 }

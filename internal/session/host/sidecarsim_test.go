@@ -59,14 +59,14 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 	}
 	p.Trouble = rapid.SliceOfN(drawAct(
 		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke", "revoke", "flip",
-		"local cut", "local cut", "local cut all", "local silence", "sidecar", "none",
+		"local cut", "local cut", "local cut all", "local silence", "sidecar", "kill", "kill", "none",
 	), 0, 20).Draw(t, "trouble")
 	return p
 }
 
 // TestSidecars is etcd's client at one end, one or two real sidecars in between, and at the other end the real services and the real
 // host of sessions over three replicas. Programs write, read and watch, while connections on both sides are cut at any byte or are silent,
-// and servers and sidecars fail; then each answer and each event is held against what has taken effect in the cluster: a write took effect
+// and servers and sidecars fail, are stopped or killed; then each answer and each event is held against what has taken effect in the cluster: a write took effect
 // once, or not at all if its client was told so, between its call and its answer; what is read is what there was at the revision of the
 // answer, and linearizable reads show all that anybody had been told before; watches bring all events, once, in order, and progress
 // behind them; leases live as long as was told, and no longer than they are renewed; nothing is outside of a namespace; nothing fails
@@ -82,7 +82,7 @@ func TestSidecars(t *testing.T) {
 
 // sidecarCounts say whether a test has met what it is for.
 type sidecarCounts struct {
-	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Leases, Renewed, Expired, Seen int
+	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Killed, Outlived, Leases, Renewed, Expired, Seen int
 }
 
 // sidecarWorld is one run.
@@ -100,7 +100,8 @@ type sidecarWorld struct {
 	noted    atomic.Int64 // when the latest response of a watch has come
 	calm     atomic.Bool  // nothing breaks any more
 
-	calmed atomic.Int64 // since when
+	calmed atomic.Int64   // since when
+	dead   sync.WaitGroup // sidecars that were killed
 
 	registered bool // an extension
 
@@ -173,9 +174,27 @@ func (w *sidecarWorld) run() {
 	for _, s := range w.sidecars {
 		s.end(0)
 	}
+	w.within("the end of a killed sidecar", w.dead.Wait)
+	w.outlive()
 	w.cluster.stop()
 	time.Sleep(2 * sidecarTimeout)
 	leftover(func(g string) { w.found("a goroutine is left: %s", g) })
+}
+
+// sessionsEnd is when sessions of sidecars that were killed are over: their leases have 37 s.
+const sessionsEnd = 45 * time.Second
+
+// outlive finds, in some of the runs that have killed a sidecar, that no lease is left of any, nor of a program.
+func (w *sidecarWorld) outlive() {
+	if w.counts.Killed == 0 || w.plan.Seed%4 != 0 {
+		return
+	}
+	w.counts.Outlived++
+	time.Sleep(time.Duration(w.calmed.Load()) + sessionsEnd - w.now())
+	left, err := w.cluster.rig.servers[0].process.Load().core.Load().Machine.Granted(true)
+	if err != nil || len(left) > 0 {
+		w.found("leases are left, of nobody: %v, %v", left, err)
+	}
 }
 
 func (w *sidecarWorld) live(cluster, clients int) {
@@ -208,6 +227,11 @@ func (w *sidecarWorld) trouble(do act) {
 		time.Sleep(time.Duration(rng.IntN(int(sidecarTimeout))))
 		s.begin()
 		w.counts.Restarted++
+	case "kill":
+		s.kill()
+		time.Sleep(time.Duration(rng.IntN(int(sidecarTimeout))))
+		s.begin()
+		w.counts.Killed++
 	default:
 		w.cluster.trouble(do.What, server, rng, sidecarTimeout)
 	}
