@@ -309,7 +309,7 @@ func (l *leadership) recover() {
 	executed := map[proposal]bool{}
 	for p := range l.groups {
 		for _, it := range l.groups[p].unfinished {
-			key := proposal{it.entry.Origin, it.entry.Seq}
+			key := it.proposal()
 			have[key] |= placement.Of(p)
 			entries[key] = it.entry
 			// A group may have listed an entry just before the last participant

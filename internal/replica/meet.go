@@ -22,6 +22,8 @@ import (
 // proposal names an entry over all groups and incarnations.
 type proposal struct{ origin, seq uint64 }
 
+func (it *item) proposal() proposal { return proposal{it.entry.Origin, it.entry.Seq} }
+
 // meeting holds the rendezvous at which some participants wait.
 type meeting struct {
 	mu      sync.Mutex
@@ -42,7 +44,7 @@ func (m *meeting) init() { m.waiting = map[proposal]*arrivals{} }
 func (m *meeting) passed(it *item) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
+	a := m.waiting[it.proposal()]
 	return a != nil && a.executed
 }
 
@@ -51,7 +53,7 @@ func (m *meeting) passed(it *item) bool {
 func (m *meeting) leave(p int, it *item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := proposal{it.entry.Origin, it.entry.Seq}
+	key := it.proposal()
 	if a := m.waiting[key]; a != nil {
 		if a.left &^= placement.Of(p); a.left == 0 {
 			delete(m.waiting, key)
@@ -64,7 +66,7 @@ func (m *meeting) leave(p int, it *item) {
 func (m *meeting) arrive(p int, it *item, now int64) (all []apply.Arrival, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := proposal{it.entry.Origin, it.entry.Seq}
+	key := it.proposal()
 	a := m.waiting[key]
 	if first = a == nil; first {
 		a = &arrivals{since: now}
@@ -96,7 +98,7 @@ func (m *meeting) oldest(now int64) int64 {
 func (m *meeting) executed(it *item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
+	a := m.waiting[it.proposal()]
 	a.executed = true
 	a.left = it.entry.Parts
 }
@@ -107,7 +109,7 @@ func (m *meeting) executed(it *item) {
 func (m *meeting) isExecuted(g *group, it *item) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.waiting[proposal{it.entry.Origin, it.entry.Seq}]
+	a := m.waiting[it.proposal()]
 	return a != nil && a.executed || g.applied.Load() >= it.index
 }
 
