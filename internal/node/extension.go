@@ -51,11 +51,8 @@ func once(err error) error {
 // client (EZK §6.1.3): it may change what is watched, and give the first event. It returns the
 // credential of the user for whom the watch is opened.
 func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, r)
 	if err != nil {
-		return nil, 0, err
-	}
-	if err := n.rated(ctx, who, r); err != nil {
 		return nil, 0, err
 	}
 	resp, err := n.openWatchAs(ctx, r, who)

@@ -45,11 +45,8 @@ const (
 // LeaseGrant makes a lease. A TTL below what an election takes could run out
 // without anybody having been able to renew it; it is raised, as in etcd.
 func (n *Node) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, nil)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.rated(ctx, who, nil); err != nil {
 		return nil, err
 	}
 	resp, err := n.grantAs(ctx, command.LeaseGrant, r, who)
@@ -81,11 +78,8 @@ const betweenSteps = 2 * shortly
 // LeaseRevoke ends a lease and deletes its keys, in as many steps as that takes. The
 // leader goes on with them if this server can't.
 func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, nil)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.rated(ctx, who, nil); err != nil {
 		return nil, err
 	}
 	ended := false
@@ -158,11 +152,8 @@ func (n *Node) LeaseShorten(ctx context.Context, id, remaining int64) error {
 
 // LeaseTimeToLive tells how long a lease has left, and its keys if asked.
 func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, nil)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.rated(ctx, who, nil); err != nil {
 		return nil, err
 	}
 	resp, err := n.timeToLiveAs(ctx, r, who)
@@ -202,11 +193,8 @@ const fieldUser protowire.Number = 1000
 // LeaseLeases lists the leases that were granted, to a user who may read all their keys. Those
 // of sessions are among them only if asked for: tools revoke leases that they don't know.
 func (n *Node) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest, sessions bool) (*pb.LeaseLeasesResponse, error) {
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, nil)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.rated(ctx, who, nil); err != nil {
 		return nil, err
 	}
 	return routed(ctx, n, func(*core) (*pb.LeaseLeasesResponse, error) {

@@ -29,13 +29,17 @@ func (n *Node) limitedUser(ctx context.Context, who identity) (*auth.User, bool)
 	return u, err == nil && u != nil
 }
 
-// rated counts a request for the rates of quotas, or refuses it. A request without keys may be
-// nil.
-func (n *Node) rated(ctx context.Context, who identity, req proto.Message) error {
-	if u, limited := n.limitedUser(ctx, who); limited {
-		return n.limits.Admit(u, tenant.Request{Message: req})
+// admitAs finds the user of a request, and counts it for that one's rates, or refuses it. A request
+// without keys may be nil.
+func (n *Node) admitAs(ctx context.Context, req proto.Message) (identity, error) {
+	who, err := n.identify(ctx)
+	if err != nil {
+		return who, err
 	}
-	return nil
+	if u, limited := n.limitedUser(ctx, who); limited {
+		err = n.limits.Admit(u, tenant.Request{Message: req})
+	}
+	return who, err
 }
 
 // reserved counts a request that is delayed rather than refused, and waits until the rates

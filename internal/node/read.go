@@ -42,11 +42,8 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 || n.core.Load().stale.Load() { // many keys, or a file, or a snapshot that is being installed
 		n.cfg.Detach(ctx)
 	}
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, r)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.rated(ctx, who, r); err != nil {
 		return nil, err
 	}
 	resp, err := n.findAs(ctx, r, who)
@@ -124,11 +121,8 @@ func (n *Node) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 }
 
 func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	who, err := n.identify(ctx)
+	who, err := n.admitAs(ctx, r)
 	if err != nil {
-		return nil, err
-	}
-	if err := n.rated(ctx, who, r); err != nil {
 		return nil, err
 	}
 	resp, err := n.evaluateAs(ctx, r, who)

@@ -46,15 +46,6 @@ func (n *Node) admitPut(ctx context.Context, r *pb.PutRequest) (identity, error)
 	return who, n.overQuota(ctx, r, who)
 }
 
-// admitAs finds the user of a request, and counts it for that one's rates.
-func (n *Node) admitAs(ctx context.Context, r proto.Message) (identity, error) {
-	who, err := n.identify(ctx)
-	if err != nil {
-		return who, err
-	}
-	return who, n.rated(ctx, who, r)
-}
-
 // DeleteRange deletes the keys of a range.
 func (n *Node) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
 	return submit[*pb.DeleteRangeResponse](ctx, n, command.DeleteRange, r)
