@@ -218,9 +218,7 @@ func (n *Node) authState(ctx context.Context) (now *auth.State, u *auth.User, er
 	if _, now, err = n.strictAuth(ctx); err != nil {
 		return nil, nil, err
 	}
-	if u, err = now.Authorize(who.user); n.unknown(ctx, &who, err) {
-		u, err = now.Authorize(who.user)
-	}
+	u, err = as(ctx, n, &who, func(who identity) (*auth.User, error) { return now.Authorize(who.user) })
 	return now, u, err
 }
 

@@ -55,10 +55,7 @@ func (n *Node) OpenWatch(ctx context.Context, r *pb.WatchCreateRequest) (*mvccpb
 	if err != nil {
 		return nil, 0, err
 	}
-	resp, err := n.openWatchAs(ctx, r, who)
-	if n.unknown(ctx, &who, err) {
-		resp, err = n.openWatchAs(ctx, r, who)
-	}
+	resp, err := as(ctx, n, &who, func(who identity) (*pb.RangeResponse, error) { return n.openWatchAs(ctx, r, who) })
 	if err != nil {
 		return nil, 0, err
 	}

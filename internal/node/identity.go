@@ -158,6 +158,15 @@ func (n *Node) unknown(ctx context.Context, who *identity, err error) bool {
 	return true
 }
 
+// as carries out a request as its user, and again if it has to have one and was taken for a request without (unknown).
+func as[R any](ctx context.Context, n *Node, who *identity, do func(identity) (R, error)) (R, error) {
+	r, err := do(*who)
+	if err != nil && n.unknown(ctx, who, err) {
+		return do(*who)
+	}
+	return r, err
+}
+
 // client returns the ID by which extensions know the client of a request, and the lease
 // that it names.
 func (n *Node) client(ctx context.Context, c *core, user uint64) (id string, lease int64, err error) {

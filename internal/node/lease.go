@@ -49,11 +49,7 @@ func (n *Node) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.Lea
 	if err != nil {
 		return nil, err
 	}
-	resp, err := n.grantAs(ctx, command.LeaseGrant, r, who)
-	if n.unknown(ctx, &who, err) {
-		return n.grantAs(ctx, command.LeaseGrant, r, who)
-	}
-	return resp, err
+	return as(ctx, n, &who, func(who identity) (*pb.LeaseGrantResponse, error) { return n.grantAs(ctx, command.LeaseGrant, r, who) })
 }
 
 func (n *Node) grantAs(ctx context.Context, kind command.Kind, r *pb.LeaseGrantRequest, who identity) (*pb.LeaseGrantResponse, error) {
@@ -115,11 +111,7 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 	if err := n.reserved(ctx, who); err != nil {
 		return 0, err
 	}
-	ttl, err := n.renewAs(ctx, id, who.user, false)
-	if err != nil && n.unknown(ctx, &who, err) {
-		return n.renewAs(ctx, id, who.user, false)
-	}
-	return ttl, err
+	return as(ctx, n, &who, func(who identity) (int64, error) { return n.renewAs(ctx, id, who.user, false) })
 }
 
 // renewAs renews a lease as a user, as that of a session if it is one, which only its owner
@@ -156,11 +148,7 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 	if err != nil {
 		return nil, err
 	}
-	resp, err := n.timeToLiveAs(ctx, r, who)
-	if n.unknown(ctx, &who, err) {
-		return n.timeToLiveAs(ctx, r, who)
-	}
-	return resp, err
+	return as(ctx, n, &who, func(who identity) (*pb.LeaseTimeToLiveResponse, error) { return n.timeToLiveAs(ctx, r, who) })
 }
 
 func (n *Node) timeToLiveAs(ctx context.Context, r *pb.LeaseTimeToLiveRequest, who identity) (*pb.LeaseTimeToLiveResponse, error) {

@@ -140,10 +140,7 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 	}
 	ctx, cancel := n.limited(ctx)
 	defer cancel()
-	list, err := n.decided(ctx, change, body, who)
-	if n.unknown(ctx, &who, err) {
-		list, err = n.decided(ctx, change, body, who)
-	}
+	list, err := as(ctx, n, &who, func(who identity) (*membership.List, error) { return n.decided(ctx, change, body, who) })
 	if err != nil {
 		return nil, err
 	}

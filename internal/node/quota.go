@@ -7,6 +7,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/tenant"
@@ -54,10 +55,7 @@ func (n *Node) Quotas(ctx context.Context) (list []QuotaUsage, enforced bool, er
 		return nil, false, err
 	}
 	now := c.machine.Auth()
-	u, err := now.Authorize(who.user)
-	if n.unknown(ctx, &who, err) {
-		u, err = now.Authorize(who.user)
-	}
+	u, err := as(ctx, n, &who, func(who identity) (*auth.User, error) { return now.Authorize(who.user) })
 	if err == nil {
 		err = u.MustBeRoot()
 	}

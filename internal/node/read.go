@@ -46,11 +46,7 @@ func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRespo
 	if err != nil {
 		return nil, err
 	}
-	resp, err := n.findAs(ctx, r, who)
-	if err != nil && n.unknown(ctx, &who, err) {
-		return n.findAs(ctx, r, who)
-	}
-	return resp, err
+	return as(ctx, n, &who, func(who identity) (*kvwire.RangeResponse, error) { return n.findAs(ctx, r, who) })
 }
 
 func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*kvwire.RangeResponse, error) {
@@ -125,11 +121,7 @@ func (n *Node) evaluate(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	if err != nil {
 		return nil, err
 	}
-	resp, err := n.evaluateAs(ctx, r, who)
-	if err != nil && n.unknown(ctx, &who, err) {
-		return n.evaluateAs(ctx, r, who)
-	}
-	return resp, err
+	return as(ctx, n, &who, func(who identity) (*pb.TxnResponse, error) { return n.evaluateAs(ctx, r, who) })
 }
 
 func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (*pb.TxnResponse, error) {

@@ -110,8 +110,8 @@ func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, re
 
 func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
 	again := false
-	for {
-		resp, err := routed(ctx, n, func(c *core) (R, error) {
+	return as(ctx, n, &who, func(who identity) (R, error) {
+		return routed(ctx, n, func(c *core) (R, error) {
 			p, err := n.plan(ctx, c, kind, req, who, again)
 			again = true
 			if err != nil {
@@ -120,10 +120,7 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 			}
 			return carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
 		})
-		if err == nil || !n.unknown(ctx, &who, err) {
-			return resp, err
-		}
-	}
+	})
 }
 
 // plan routes a write of a client, or refuses it; again says that it has come back from where it
@@ -163,11 +160,7 @@ func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Ki
 		var none R
 		return none, err
 	}
-	resp, err := submitSystemAs[R](ctx, n, kind, req, who)
-	if n.unknown(ctx, &who, err) {
-		return submitSystemAs[R](ctx, n, kind, req, who)
-	}
-	return resp, err
+	return as(ctx, n, &who, func(who identity) (R, error) { return submitSystemAs[R](ctx, n, kind, req, who) })
 }
 
 func submitSystemAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
