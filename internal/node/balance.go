@@ -28,7 +28,15 @@ type balancer struct {
 // patience is how long the balancer waits for followers, and for its wish to be applied.
 const patience = 5 * time.Second
 
-// step is called at each interval.
+// weigh keeps the load of the partitions of this server up to date, and balances it.
+func (b *balancer) weigh() {
+	n := b.n
+	n.load.Fold(n.clock(), n.core.Load().machine.Placement())
+	if n.cfg.Balance {
+		b.step()
+	}
+}
+
 func (b *balancer) step() {
 	n := b.n
 	c := n.core.Load()

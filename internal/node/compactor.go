@@ -30,30 +30,16 @@ type compactor struct {
 const revisionInterval = 5 * time.Minute
 
 func (n *Node) startCompactor() {
-	a := n.cfg.Compaction
+	a, c := n.cfg.Compaction, &compactor{n: n}
 	switch {
 	case a.Period > 0:
-		// A tenth of the period, of an hour at the most.
-		n.compactor = &compactor{n: n, every: max(min(a.Period, time.Hour)/10, time.Millisecond)}
+		c.every = max(min(a.Period, time.Hour)/10, time.Millisecond) // a tenth of the period, of an hour at the most
 	case a.Revisions > 0:
-		n.compactor = &compactor{n: n, every: revisionInterval}
+		c.every = revisionInterval
 	default:
 		return
 	}
-	n.running.Go(n.compactor.run)
-}
-
-func (c *compactor) run() {
-	ticker := time.NewTicker(c.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.n.life.Done():
-			return
-		case <-ticker.C:
-			c.step()
-		}
-	}
+	n.every(c.every, nil, c.step)
 }
 
 func (c *compactor) step() {

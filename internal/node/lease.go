@@ -338,21 +338,10 @@ func (n *Node) timeToLive(c *core, body []byte) ([]byte, error) {
 	return proto.Marshal(resp)
 }
 
-// leaseLoop revokes what has run out and checkpoints what is running out, on
-// the leader.
-func (n *Node) leaseLoop() {
-	ticker := time.NewTicker(leaseInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-n.life.Done():
-			return
-		case <-ticker.C:
-		case <-n.revoked:
-		}
-		if c := n.current(); c.replica.Leading() && !n.Fenced() {
-			n.leases.Expire(leaseLog{n, c}, maxRevoking, leaseBatch)
-		}
+// expire revokes what has run out and checkpoints what is running out, on the leader.
+func (n *Node) expire() {
+	if c := n.current(); c.replica.Leading() && !n.Fenced() {
+		n.leases.Expire(leaseLog{n, c}, maxRevoking, leaseBatch)
 	}
 }
 

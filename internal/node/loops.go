@@ -46,22 +46,31 @@ func (c *core) stopLoops() {
 	c.loops.Wait()
 }
 
+// every starts a goroutine that calls do once in an interval, and whenever it is to be soon, until
+// the server stops.
+func (n *Node) every(interval time.Duration, soon <-chan struct{}, do func()) {
+	n.running.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-n.life.Done():
+				return
+			case <-ticker.C:
+			case <-soon:
+			}
+			do()
+		}
+	})
+}
+
 // tick drives Raft's clock.
 func (n *Node) tick() {
-	ticker := time.NewTicker(n.cfg.Tick)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-n.life.Done():
-			return
-		case <-ticker.C:
-			c := n.core.Load()
-			c.replica.Tick()
-			n.noteLeader(c)
-			n.noteRemoved(c)
-			n.watchFlush()
-		}
-	}
+	c := n.core.Load()
+	c.replica.Tick()
+	n.noteLeader(c)
+	n.noteRemoved(c)
+	n.watchFlush()
 }
 
 // noteLeader updates the published leadership.

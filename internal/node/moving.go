@@ -63,24 +63,14 @@ func (p *pace) stepped(began, now time.Time) (waited time.Duration) {
 	return waited
 }
 
-// moveLoop brings keys on their way, on the leader. Where they have got to is in the
+// move brings keys on their way, on the leader. Where they have got to is in the
 // log, so that another leader goes on from there.
-func (n *Node) moveLoop() {
-	ticker := time.NewTicker(leaseInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-n.life.Done():
-			return
-		case <-n.moving: // soon, where this server leads already
-		case <-ticker.C:
-		}
-		for p := startPace(); n.moveOn(&p); {
-		}
+func (n *Node) move() {
+	for p := startPace(); n.moveOn(&p); {
 	}
 }
 
-// moveSoon has the loop look for a step now.
+// moveSoon has move look for a step now.
 func (n *Node) moveSoon() {
 	select {
 	case n.moving <- struct{}{}:

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/balance"
 	"github.com/stoa-kv/stoa/internal/calllog"
 	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -56,7 +57,6 @@ type Node struct {
 	leaseIDs    atomic.Uint64
 
 	snapshots    sending
-	compactor    *compactor
 	raising      raising
 	hashing      chan struct{} // held while a client's hash is computed
 	copying      chan struct{} // held while there is a copy of the file for a backup
@@ -150,12 +150,12 @@ func Start(cfg Config) (*Node, error) {
 	}
 	n.begin(c, false)
 	n.running.Go(func() { n.lines.run(n.life, n.log) })
-	n.running.Go(n.tick)
+	n.every(n.cfg.Tick, nil, n.tick)
 	n.running.Go(n.flushLoop)
-	n.running.Go(n.leaseLoop)
+	n.every(leaseInterval, n.revoked, n.expire)
 	n.running.Go(n.scrubLoop)
-	n.running.Go(n.moveLoop)
-	n.running.Go(n.loadLoop)
+	n.every(leaseInterval, n.moving, n.move)
+	n.every(balance.Interval, nil, (&balancer{n: n}).weigh)
 	n.running.Go(n.publish)
 	n.running.Go(n.watchVersions)
 	n.running.Go(n.followPeers)

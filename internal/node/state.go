@@ -10,6 +10,9 @@ import (
 	"github.com/stoa-kv/stoa/internal/watch"
 )
 
+// hottest is how many prefixes, and slots, of a partition are shown.
+const hottest = 5
+
 // State is the server's status, for metrics and operators. It takes each
 // store's read lock for a moment.
 type State struct {

@@ -104,7 +104,7 @@ var stages = []stage{
 // forLoad is what it costs to know how busy slots are, and to balance them: part of other stages, but
 // for the loop that decides.
 func forLoad(p *profile) float64 {
-	return sum(p, "node.(*Node).loadLoop", "apply.(*execution).sample", "load.(*Meter).Worked")
+	return sum(p, "node.(*balancer).weigh", "apply.(*execution).sample", "load.(*Meter).Worked")
 }
 
 // loadGoal is the part of a put's CPU time that it may be, while nothing has to move.
