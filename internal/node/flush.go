@@ -136,7 +136,7 @@ func (n *Node) meet(c *core) {
 	if c.meets.Swap(true) {
 		return
 	}
-	n.propose(c, 0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{}, func(error) { c.meets.Store(false) })
+	c.propose(0, command.LeaseCheckpoint, &pb.LeaseCheckpointRequest{}, func(error) { c.meets.Store(false) })
 }
 
 func (n *Node) tail(c *core, p int) raftlog.Tail {

@@ -111,17 +111,14 @@ func (n *Node) assigned(ctx context.Context, text string) error {
 // applied waits until partition 0 has reached an index of its log.
 func (n *Node) applied(ctx context.Context, c *core, index uint64) error {
 	n.cfg.Detach(ctx)
-	done := make(chan error, 1)
-	c.replica.AwaitApplied(index, func(err error) { done <- err })
-	select {
-	case err := <-done:
-		if errors.Is(err, fault.Timeout) {
-			return fault.InvalidAuthToken // there is no such index
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return await(ctx, func(done func(error)) {
+		c.replica.AwaitApplied(index, func(err error) {
+			if errors.Is(err, fault.Timeout) {
+				err = fault.InvalidAuthToken // there is no such index
+			}
+			done(err)
+		})
+	})
 }
 
 // serverKey marks the context of a server's own requests, which no client's has.

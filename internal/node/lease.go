@@ -355,7 +355,7 @@ type leaseLog struct {
 func (l leaseLog) Revoke(epoch uint64, over lease.Over, done func(error)) {
 	n := l.n
 	n.counts.expired.Add(1)
-	n.propose(l.c, epoch, command.LeaseRevoke, apply.Revocation(over), func(err error) {
+	l.c.propose(epoch, command.LeaseRevoke, apply.Revocation(over), func(err error) {
 		done(err)
 		if n.answered.Add(1)%(maxRevoking/2) == 0 {
 			select {
@@ -375,18 +375,15 @@ func (l leaseLog) Checkpoint(epoch uint64, list []lease.Checkpoint, done func(er
 	for _, p := range list {
 		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: p.ID, Remaining_TTL: p.Remaining})
 	}
-	l.n.propose(l.c, epoch, command.LeaseCheckpoint, req, done)
+	l.c.propose(epoch, command.LeaseCheckpoint, req, done)
 }
 
-// propose submits a command of the server's own, to take effect in an epoch (replica.Write), or in any for 0.
-func (n *Node) propose(c *core, epoch uint64, kind command.Kind, req proto.Message, done func(error)) {
+// propose submits a command of the server's own, as submitToAll.
+func (c *core) propose(epoch uint64, kind command.Kind, req proto.Message, done func(error)) {
 	body, err := proto.Marshal(req)
 	if err != nil {
 		done(err)
 		return
 	}
-	c.replica.Submit(&replica.Write{
-		Command: command.Command{Kind: kind, User: own(c), Body: body}, Parts: c.machine.Placement().All(), System: true, Epoch: epoch,
-		Done: func(out replica.Outcome) { done(out.Err) },
-	})
+	c.submitToAll(command.Command{Kind: kind, User: own(c), Body: body}, epoch, done)
 }

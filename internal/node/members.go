@@ -18,7 +18,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
-	"github.com/stoa-kv/stoa/internal/replica"
 )
 
 // The checks in front of a change of members are etcd's (server/etcdserver/server.go,
@@ -146,7 +145,9 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 	}
 	n.log.Info("changed the members of the cluster", zap.Stringer("change", change.Op), memberID("changed-member-id", change.Member.GetID()),
 		zap.Uint64("generation", list.Generation), zap.Int("members", len(list.Members)))
-	return list, n.retry(ctx, func() error { return n.settled(ctx, n.current(), list.Generation) })
+	return list, n.retry(ctx, func() error {
+		return await(ctx, func(done func(error)) { n.current().replica.AwaitSettled(list.Generation, done) })
+	})
 }
 
 // decided returns the list in which a change has taken effect.
@@ -188,29 +189,7 @@ func (n *Node) decide(ctx context.Context, c *core, cmd command.Command) error {
 }
 
 func (n *Node) decideOn(ctx context.Context, c *core, cmd command.Command) error {
-	done := make(chan error, 1)
-	c.replica.Submit(&replica.Write{
-		Command: cmd, Parts: c.machine.Placement().All(), System: true,
-		Done: func(out replica.Outcome) { done <- out.Err },
-	})
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// settled waits until all groups have followed a list of members.
-func (n *Node) settled(ctx context.Context, c *core, generation uint64) error {
-	done := make(chan error, 1)
-	c.replica.AwaitSettled(generation, func(err error) { done <- err })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return await(ctx, func(done func(error)) { c.submitToAll(cmd, 0, done) })
 }
 
 // mayAdd refuses another voter that would put the quorum at risk, and any member while the

@@ -204,6 +204,26 @@ func carry[R proto.Message](ctx context.Context, n *Node, c *core, kind command.
 	}
 }
 
+// submitToAll has all partitions execute a command together, in an epoch (replica.Write), or in any for 0.
+func (c *core) submitToAll(cmd command.Command, epoch uint64, done func(error)) {
+	c.replica.Submit(&replica.Write{
+		Command: cmd, Parts: c.machine.Placement().All(), System: true, Epoch: epoch,
+		Done: func(out replica.Outcome) { done(out.Err) },
+	})
+}
+
+// await waits for what begin tells done, once, or for the end of ctx.
+func await(ctx context.Context, begin func(done func(error))) error {
+	told := make(chan error, 1)
+	begin(func(err error) { told <- err })
+	select {
+	case err := <-told:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // submitPlanned submits such a command. Without an error its outcome is given to done, from any
 // goroutine.
 func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool, done func(replica.Outcome)) error {
