@@ -29,18 +29,12 @@ func (n *Node) plainWatch(ctx context.Context, c *core, r *pb.WatchCreateRequest
 	if lost := n.unled.Load(); sent == "" && lost != 0 && n.clock()-lost > int64(n.cfg.requestTimeout()) && c.replica.Leader() == 0 {
 		return nil
 	}
-	c, err = n.strict(ctx, c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd()))
+	_, err = n.strictPlain(ctx, c.machine.Placement().Range(r.GetKey(), r.GetRangeEnd()), command.Watch, r, who)
 	if errors.Is(err, fault.Timeout) {
 		if sent == "" {
 			return nil
 		}
 		return fault.Uncertain.With("stoa: " + err.Error() + " while an extension was looked for")
 	}
-	if err != nil {
-		return err
-	}
-	if _, handled, _ := n.handled(ctx, c, command.Watch, r, who); handled {
-		return fault.Moved // this server has just learned of it
-	}
-	return nil
+	return err
 }

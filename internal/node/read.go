@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/apply"
@@ -65,11 +67,8 @@ func (n *Node) findAs(ctx context.Context, r *pb.RangeRequest, who identity) (*k
 		}
 		if !r.GetSerializable() {
 			var err error
-			if c, err = n.strict(ctx, parts); err != nil {
+			if c, err = n.strictPlain(ctx, parts, command.Range, r, who); err != nil {
 				return nil, err
-			}
-			if _, handled, _ := n.handled(ctx, c, command.Range, r, who); handled {
-				return nil, fault.Moved // this server has just learned of it
 			}
 		}
 		floor, began := n.hub.Floor(), n.clock()
@@ -139,11 +138,8 @@ func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (
 		}
 		if !serializable {
 			var err error
-			if c, err = n.strict(ctx, parts); err != nil {
+			if c, err = n.strictPlain(ctx, parts, command.Txn, r, who); err != nil {
 				return nil, err
-			}
-			if _, handled, _ := n.handled(ctx, c, command.Txn, r, who); handled {
-				return nil, fault.Moved
 			}
 		}
 		floor := n.hub.Floor()
@@ -178,6 +174,18 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 		}
 	}
 	return nil, err
+}
+
+// strictPlain is strict for a request that no extension handles, as far as this server knew.
+func (n *Node) strictPlain(ctx context.Context, parts placement.Set, kind command.Kind, req proto.Message, who identity) (*core, error) {
+	c, err := n.strict(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	if _, handled, _ := n.handled(ctx, c, kind, req, who); handled {
+		return nil, fault.Moved // this server has just learned of one
+	}
+	return c, nil
 }
 
 // strictAll is strict for all partitions.
