@@ -212,6 +212,16 @@ func (c *core) submitToAll(cmd command.Command, epoch uint64, done func(error)) 
 	})
 }
 
+// propose submits a command of the server's own, as submitToAll.
+func (c *core) propose(epoch uint64, kind command.Kind, req proto.Message, done func(error)) {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		done(err)
+		return
+	}
+	c.submitToAll(command.Command{Kind: kind, User: own(c), Body: body}, epoch, done)
+}
+
 // await waits for what begin tells done, once, or for the end of ctx.
 func await(ctx context.Context, begin func(done func(error))) error {
 	told := make(chan error, 1)
