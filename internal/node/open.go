@@ -261,7 +261,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	}
 	visible := func(p int) int64 { return c.replica.Visible(p) }
 	c.backups = backup.New(c.stores, visible)
-	state := apply.Config{
+	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement,
 		Sink: sink{n, c}, Observer: observer{n, c},
 		Visible:    visible,
@@ -273,33 +273,47 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Pace:       paceCompilation,
 
 		ExtensionMemory: n.cfg.ExtensionMemory,
-	}
-	c.machine = apply.New(state)
-	c.machine.LoadAlarms(meta.Alarms)
-	if err := c.machine.LoadSessions(meta.Blobs); err != nil {
-		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
-	}
-	c.machine.LoadMembership(c.members.List, c.members.Configs)
-	c.machine.LoadEpochs(c.epochs)
-	c.machine.LoadGroups(c.groups)
-	users, stored, err := recovery.Auth(meta)
-	if err != nil {
-		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
-	}
-	c.machine.LoadAuth(users)
-	c.authStored = stored
-	if c.grants, err = c.machine.LoadGrants(meta.Blobs); err != nil {
-		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
-	}
-	if err := c.machine.LoadExtensions(); err != nil {
+	})
+	if err := c.loadMachine(meta); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
 	c.system.load(c, meta)
 	c.system.noteStored = n.noteStored
-	ticks := int(n.cfg.Election / n.cfg.Tick)
-	c.replica, err = replica.New(replica.Config{
+	if c.replica, err = replica.New(n.replicaConfig(c)); err != nil {
+		return err
+	}
+	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
+	n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
+		zap.Int("members", len(c.members.List.Members)), zap.Int64("wal-bytes", c.wal.Size()))
+	return nil
+}
+
+// loadMachine gives the machine what the file has beside the keys and leases.
+func (c *core) loadMachine(meta *backend.Meta) (err error) {
+	m := c.machine
+	m.LoadAlarms(meta.Alarms)
+	if err := m.LoadSessions(meta.Blobs); err != nil {
+		return err
+	}
+	m.LoadMembership(c.members.List, c.members.Configs)
+	m.LoadEpochs(c.epochs)
+	m.LoadGroups(c.groups)
+	users, stored, err := recovery.Auth(meta)
+	if err != nil {
+		return err
+	}
+	m.LoadAuth(users)
+	c.authStored = stored
+	if c.grants, err = m.LoadGrants(meta.Blobs); err != nil {
+		return err
+	}
+	return m.LoadExtensions()
+}
+
+func (n *Node) replicaConfig(c *core) replica.Config {
+	return replica.Config{
 		ID: n.cfg.ID, Origin: n.nextOrigin(),
-		ElectionTicks: ticks, HeartbeatTicks: 1,
+		ElectionTicks: int(n.cfg.Election / n.cfg.Tick), HeartbeatTicks: 1,
 		RequestTicks: int64(n.cfg.requestTimeout() / n.cfg.Tick),
 		CheckTicks:   n.checkTicks(), InitialCheck: n.cfg.InitialCheck, Fenced: n.fenced, Told: n.told,
 		Logs: c.logs, Stores: c.stores, Machine: c.machine,
@@ -318,13 +332,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Serve:     func(method uint32, body []byte, reply func([]byte, error)) { n.serve(c, method, body, reply) },
 		Fatal:     n.outdated,
 		Logger:    n.log,
-	})
-	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores}
-	if err == nil {
-		n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
-			zap.Int("members", len(c.members.List.Members)), zap.Int64("wal-bytes", c.wal.Size()))
 	}
-	return err
 }
 
 // nextOrigin names a life of the core: proposals of an earlier one may still

@@ -77,9 +77,7 @@ func (s *systemState) complete(sys *backend.System) {
 
 // written is called when the last cut is in the file.
 func (s *systemState) written() {
-	if s.noteStored != nil {
-		s.noteStored(s.members.List, s.nextMembers.List)
-	}
+	s.noteStored(s.members.List, s.nextMembers.List)
 	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
 	s.epochs, s.groups, s.auth, s.grants = s.nextEpochs, s.nextGroups, s.nextAuth, s.nextGrants
 }
