@@ -66,6 +66,29 @@ func TestTransactionsBesideClose(t *testing.T) {
 	}
 }
 
+// What a transaction has left to do, and can't, ends with its client.
+func TestNothingIsCompletedBehindClose(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	address := serve(t, func(g *grpc.Server) {
+		s := standingIn{says: true, did: make(chan *pb.TxnRequest, 1000), answers: func(t *pb.TxnRequest) bool { return puts(t, "/b/t") }}
+		s.guarding = guarding{readable: []string{commit.Prefix}}
+		pb.RegisterKVServer(g, s)
+		pb.RegisterLeaseServer(g, granting{})
+	})
+	one := Cluster{Endpoints: []string{address}, Kind: Etcd}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": one, "b": one}, Timeout: timeout,
+		Routes: []Route{{Prefix: "/a/", Cluster: "a", Transactions: true}, {Prefix: "/b/", Cluster: "b", Transactions: true}},
+	})
+	require.NoError(t, err)
+	_, err = c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", ""), clientv3.OpPut("/b/t", "")).Commit()
+	require.NoError(t, err)
+	began := time.Now()
+	require.NoError(t, c.Close())
+	c.shared.locker.work.Wait()
+	require.Less(t, time.Since(began), 10*timeout)
+}
+
 // Events that come while their feed is closed are lost like those before them.
 func TestEventsBehindClose(t *testing.T) {
 	c := overTwo(t)

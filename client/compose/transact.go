@@ -108,13 +108,13 @@ func (a *attempt) run(ctx context.Context) {
 			if a.err != nil || a.answer != nil { // else it begins anew, when its locks are gone
 				tell()
 			}
-		case time.Now().After(until):
+		case time.Now().After(until), a.locker.ctx.Err() != nil:
 			return
 		}
 	}
 }
 
-// completeFor bounds the time in which a client completes what it has decided. After it, other
+// completeFor bounds the time in which a client completes what it has decided, while it is open. After it, other
 // clients do.
 const completeFor = 30 * time.Second
 
