@@ -18,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/node"
 	"github.com/stoa-kv/stoa/internal/rpc"
+	"github.com/stoa-kv/stoa/internal/serve"
 	"github.com/stoa-kv/stoa/internal/transport"
 )
 
@@ -184,5 +185,9 @@ func (s *server) nodeConfig(rec *bootstrap.Record) (node.Config, error) {
 	}
 	var err error
 	n.PeerTLS, err = s.ports.peerClientTLS()
+	n.Runs = func(m *pb.Member) bool {
+		cluster, _, err := serve.FetchMembers(context.Background(), n.PeerTLS, m.GetPeerURLs())
+		return err == nil && cluster == n.ClusterID
+	}
 	return n, err
 }

@@ -34,6 +34,9 @@ type Config struct {
 	Balance bool
 	// ForceNewCluster makes a member that has taken part in its cluster the only one of it.
 	ForceNewCluster bool
+	// Runs reports whether the server of another member answers, so that it isn't lost. It may take a few seconds, and is called by
+	// several goroutines, before ForceNewCluster. nil: none does.
+	Runs func(*pb.Member) bool
 	// Known are the levels that this server says it knows; zero: those of this program. Tests
 	// set an earlier release's.
 	Known version.Known

@@ -2,6 +2,10 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -18,6 +22,11 @@ func (n *Node) force(c *core) error {
 	if c.joins() {
 		return errors.New("--force-new-cluster: this member has not received the state of its cluster yet; start another member with it")
 	}
+	if n.core.Load() == nil {
+		if err := n.lost(c.members.List.Members); err != nil {
+			return err
+		}
+	}
 	self := &pb.Member{ID: n.cfg.ID}
 	for _, m := range n.cfg.Members {
 		if m.GetID() == n.cfg.ID {
@@ -28,4 +37,30 @@ func (n *Node) force(c *core) error {
 	done, err := f.Force(c.wal, c.logs, c.stores)
 	n.forcing = !done
 	return err
+}
+
+// lost refuses to give up members that run: told by this one that they were removed they would end, though they may be the majority that
+// has been serving.
+func (n *Node) lost(members []*pb.Member) error {
+	if n.cfg.Runs == nil {
+		return nil
+	}
+	running := make([]string, len(members))
+	var all sync.WaitGroup
+	for i, m := range members {
+		if m.GetID() == n.cfg.ID {
+			continue
+		}
+		all.Go(func() {
+			if n.cfg.Runs(m) {
+				running[i] = fmt.Sprintf("%s (%s)", m.GetName(), strings.Join(m.GetPeerURLs(), ","))
+			}
+		})
+	}
+	all.Wait()
+	if running = slices.DeleteFunc(running, func(text string) bool { return text == "" }); len(running) > 0 {
+		return fmt.Errorf("--force-new-cluster: nothing was changed, since other members run, and would be removed: %s. Stop them for good, or start this member without the flag",
+			strings.Join(running, ", "))
+	}
+	return nil
 }

@@ -75,6 +75,19 @@ func TestDirectoryOfAnotherMember(t *testing.T) {
 	requireKeys(t, one, "first", 20)
 }
 
+// The others would be told that they were removed, and end, though they are the majority.
+func TestForcedWhileOthersRun(t *testing.T) {
+	c := cluster(t)
+	s := c.Servers[2]
+	require.NoError(t, s.Kill())
+	put(t, c.Servers[0], "second", 5)
+	refuses(t, s.With("--force-new-cluster"), "--force-new-cluster", "other members run", "s1 ("+c.Servers[0].PeerURL+")", "s2 ("+c.Servers[1].PeerURL+")")
+	put(t, c.Servers[1], "third", 5)
+	require.NoError(t, c.Restart(t.Context(), s)) // nothing was changed
+	requireKeys(t, s, "third", 5)
+	require.Len(t, members(t, s), 3)
+}
+
 func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	c := cluster(t)
 	plan := process.NewT(t, process.Spec{}).Servers[0]
