@@ -139,8 +139,12 @@ func (r *Registry) refusedBy(by Member, a *peerpb.Introduction) error {
 	dir := r.dir
 	switch a.GetRefusal() {
 	case peerpb.Refusal_OTHER_DATA:
-		return &never{fmt.Sprintf("member %s has already been bootstrapped: %s has met %s with another data directory than %s. "+
-			"Put its data back, or remove the member and add it again; a member that has lost its data must not vote again", r.rec.Member, by, r.self.Name, dir)}
+		text := fmt.Sprintf("member %s has already been bootstrapped: %s has met %s with another data directory than %s. "+
+			"Put its data back, or remove the member and add it again; a member that has lost its data must not vote again", r.rec.Member, by, r.self.Name, dir)
+		if !a.GetAdmitted() { // perhaps none is, and no member can be removed yet
+			text += ". If the cluster is new, and none of its members has served yet, remove the data directories of all of them, and start them again"
+		}
+		return &never{text}
 	case peerpb.Refusal_OLDER_DATA:
 		return &never{fmt.Sprintf("%s is an older copy of the data directory of member %s: %s has met it with a later one. "+
 			"Put the latest back, or remove the member and add it again", dir, r.rec.Member, by)}

@@ -171,6 +171,23 @@ func TestRefusals(t *testing.T) {
 	require.True(t, in)
 }
 
+// A member whose directory was emptied before its cluster began: the others can't tell that from lost data, and there is no cluster yet that it could be
+// removed from.
+func TestEmptiedBeforeTheClusterBegins(t *testing.T) {
+	p := newPlace(t, 3)
+	p.start(0)
+	require.NoError(t, p.start(2).askOne(t.Context(), p.ask, p.self[2].Members[0]))
+	p.stop(2)
+	require.NoError(t, os.Remove(filepath.Join(p.dirs[2], FileName)))
+	p.refused(2, "member 3 has already been bootstrapped", "remove the data directories of all of them")
+	for i := range 3 {
+		p.stop(i)
+		require.NoError(t, os.RemoveAll(filepath.Join(p.dirs[i], FileName)))
+		p.start(i)
+	}
+	p.join(0, 1, 2)
+}
+
 // One answer is not enough, and that of a member without its record doesn't
 // count.
 func TestVouchers(t *testing.T) {
