@@ -89,11 +89,13 @@ func (p *ports) prepareTLS() (err error) {
 		return errors.New("client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url") // etcd's words
 	}
 	if serve.Secure(p.client) || serve.Secure(p.http) || serve.Secure(p.metrics) {
+		checkOwn(clientInfo.CertFile, nil, p.lg)
 		if p.clientTLS, err = serve.ClientTLS(clientInfo); err != nil {
 			return err
 		}
 	}
 	if serve.Secure(p.peer) {
+		checkOwn(p.peerTLSInfo.CertFile, c.AdvertisePeerURLs, p.lg)
 		p.peerTLS, err = serve.PeerTLS(p.peerTLSInfo)
 	}
 	return err

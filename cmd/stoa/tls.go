@@ -3,8 +3,11 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"net/url"
 	"os"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -32,5 +35,35 @@ func checkRevoked(file string, lg *zap.Logger) {
 	if err != nil {
 		lg.Warn("the list of revoked certificates can't be read (DER, version 2): no certificate is accepted until it can",
 			zap.String("crl-file", file), zap.Error(err))
+	}
+}
+
+// checkOwn warns of a certificate of this server's that those who connect refuse: only they see why. It may get better, as it is read at each
+// handshake. urls are where others look for the server.
+func checkOwn(file string, urls []url.URL, lg *zap.Logger) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return // loading it fails, with the reason
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return
+	}
+	if now := time.Now(); now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
+		lg.Warn("the certificate of this server has expired or is not yet valid: others refuse it", zap.String("cert-file", file),
+			zap.Time("not-before", cert.NotBefore), zap.Time("not-after", cert.NotAfter))
+	}
+	for _, u := range urls {
+		if u.Scheme != "https" {
+			continue
+		}
+		if err := cert.VerifyHostname(u.Hostname()); err != nil {
+			lg.Warn("the certificate of this server doesn't name the host at which the other members look for it: they refuse it",
+				zap.String("cert-file", file), zap.Stringer("url", &u), zap.Error(err))
+		}
 	}
 }

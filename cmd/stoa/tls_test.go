@@ -333,3 +333,39 @@ func TestUnreadableListOfRevokedCertificates(t *testing.T) {
 	_, err = visit(port, a.Client("client"))
 	require.NoError(t, err)
 }
+
+// Others refuse a certificate that has expired, or names another host, and this server's log says so.
+func TestOwnCertificatesAreLookedAt(t *testing.T) {
+	a := process.NewAuthority(t)
+	here := []net.IP{net.IPv4(127, 0, 0, 1)}
+	before := time.Now().Add(-2 * time.Hour)
+	for name, tc := range map[string]struct {
+		cert x509.Certificate
+		says []string
+	}{
+		"right":    {x509.Certificate{IPAddresses: here}, nil},
+		"expired":  {x509.Certificate{IPAddresses: here, NotBefore: before, NotAfter: before.Add(time.Hour)}, []string{"client.pem", "peer.pem"}},
+		"too soon": {x509.Certificate{IPAddresses: here, NotBefore: time.Now().Add(time.Hour), NotAfter: time.Now().Add(2 * time.Hour)}, []string{"client.pem", "peer.pem"}},
+		"another":  {x509.Certificate{DNSNames: []string{"elsewhere"}}, []string{"peer.pem"}}, // at which name clients look is not known
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, peer := tc.cert, tc.cert
+			a.Issue("client", &client)
+			a.Issue("peer", &peer)
+			core, logs := observer.New(zap.WarnLevel)
+			cfg := settings(t, t.TempDir(), "--listen-client-urls=https://127.0.0.1:0", "--listen-peer-urls=https://127.0.0.1:0",
+				"--initial-advertise-peer-urls=https://127.0.0.1:2380", "--initial-cluster=default=https://127.0.0.1:2380",
+				"--cert-file="+a.File("client.pem"), "--key-file="+a.File("client.key"), "--peer-cert-file="+a.File("peer.pem"), "--peer-key-file="+a.File("peer.key"))
+			p, err := openPorts(cfg, zap.New(core))
+			require.NoError(t, err)
+			p.close()
+			var says []string
+			for _, line := range logs.All() {
+				if file, is := line.ContextMap()["cert-file"].(string); is {
+					says = append(says, filepath.Base(file))
+				}
+			}
+			require.Equal(t, tc.says, says)
+		})
+	}
+}

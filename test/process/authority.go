@@ -39,7 +39,7 @@ func NewAuthority(t testing.TB) *Authority {
 
 // Issue writes name.pem and name.key; name is also the common name, unless c has one. Without
 // a usage the certificate is for servers and for clients: etcd is a client of itself, and
-// members are of each other.
+// members are of each other. It is valid now, unless c says when.
 func (a *Authority) Issue(name string, c *x509.Certificate) *x509.Certificate {
 	a.t.Helper()
 	if c.ExtKeyUsage == nil {
@@ -58,7 +58,9 @@ func (a *Authority) issue(name string, c *x509.Certificate) (*x509.Certificate, 
 	if c.Subject.CommonName == "" {
 		c.Subject = pkix.Name{CommonName: name}
 	}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	c.KeyUsage |= x509.KeyUsageDigitalSignature
 	by, signer := a.Cert, a.key
 	if by == nil { // its own is the first
