@@ -32,6 +32,8 @@ type sidecarApp struct {
 	calls    []*sidecarCall
 	watches  []*sidecarWatch
 	streams  []*sidecarStream
+	queues   []*queueCall
+	observed []*observed
 	renewals *renewals // the latest stream of keep-alives
 	keeping  []*renewals
 	dialed   []time.Duration // when its connections were made
@@ -156,6 +158,8 @@ func (a *sidecarApp) run(do act) {
 		a.revoke()
 	case "compact":
 		a.compact()
+	case "queue":
+		a.queue()
 	}
 	time.Sleep(time.Duration(do.Pause) * 4 * time.Millisecond)
 }
@@ -293,6 +297,7 @@ func (a *sidecarApp) finish() {
 			a.w.found("app %d: nothing breaks any more, and %v", a.id, d)
 		}
 	}
+	a.finishQueue()
 }
 
 // settle waits for all events.
@@ -315,6 +320,12 @@ func (a *sidecarApp) settle() {
 		s.whole = s.err == nil
 		a.mu.Unlock()
 		s.cancel()
+	}
+	for _, o := range a.observed {
+		a.mu.Lock()
+		o.whole = o.err == nil
+		a.mu.Unlock()
+		o.cancel()
 	}
 	a.w.within("the end of watches", a.watching.Wait)
 }

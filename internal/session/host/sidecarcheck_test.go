@@ -40,6 +40,12 @@ func (w *sidecarWorld) check() {
 		for _, v := range a.watches {
 			a.checkWatch(v)
 		}
+		for _, d := range a.queues {
+			a.checkQueue(d)
+		}
+		for _, o := range a.observed {
+			a.checkObserved(o)
+		}
 		for _, s := range a.streams {
 			w.counts.Streams++
 			a.checkStream(s)
@@ -249,6 +255,9 @@ func (w *sidecarWorld) checkOthers(done map[int64]*sidecarCall) {
 	for _, kv := range w.cluster.ledger.all {
 		key := string(kv.Key)
 		if strings.HasPrefix(key, "/stoa/") || strings.HasPrefix(key, "/em/") {
+			continue
+		}
+		if isQueued(key) && w.queued(kv) {
 			continue
 		}
 		if was := w.cluster.ledger.at(key, kv.ModRevision-1); kv.Version == 0 && done[kv.ModRevision] == nil && was.GetLease() != 0 && !w.mayHaveDeleted(key) && w.ended(was.GetLease(), kv.ModRevision) {

@@ -53,7 +53,7 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
 		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
 			"put", "put", "put", "put", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "read txn", "burst", "watch", "watch", "unwatch",
-			"stream", "stream", "stream", "stream", "stream", "compact", "grant", "grant", "keep alive", "keep alive", "keep alive", "revoke",
+			"stream", "stream", "stream", "stream", "stream", "compact", "grant", "grant", "keep alive", "keep alive", "keep alive", "revoke", "queue", "queue", "queue",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
 		p.At = append(p.At, rapid.IntRange(0, len(p.Sidecars)-1).Draw(t, "at"))
 	}
@@ -82,7 +82,7 @@ func TestSidecars(t *testing.T) {
 
 // sidecarCounts say whether a test has met what it is for.
 type sidecarCounts struct {
-	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Killed, Outlived, Leases, Renewed, Expired, Seen int
+	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Killed, Outlived, Leases, Renewed, Expired, Seen, Queued, Held, Observed int
 }
 
 // sidecarWorld is one run.
@@ -289,6 +289,12 @@ func (w *sidecarWorld) story() string {
 	for _, a := range w.apps {
 		for _, d := range a.calls {
 			fmt.Fprintf(&b, "%5d app %d: %v\n", d.n, a.id, d)
+		}
+		for _, d := range a.queues {
+			fmt.Fprintf(&b, "%5d app %d: %v\n", d.n, a.id, d)
+		}
+		for _, o := range a.observed {
+			fmt.Fprintf(&b, "      app %d: %v: %v\n", a.id, o, o.notes)
 		}
 		for _, v := range a.watches {
 			fmt.Fprintf(&b, "%5d app %d: %v\n", v.n, a.id, v)
