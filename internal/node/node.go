@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/balance"
@@ -227,14 +226,7 @@ func (n *Node) current() *core {
 	return c
 }
 
-// RegisterPeer adds the service that the other servers call; the grpc server
-// is made with transport.ServerOptions. The links start with it.
-func (n *Node) RegisterPeer(s *grpc.Server) {
-	n.transport.Register(s)
-	n.transport.Start()
-}
-
-// OpenDoor is RegisterPeer for a peer port that answered before there was a node.
+// OpenDoor lets the other servers in at the peer port, and starts the links to them.
 func (n *Node) OpenDoor(d *transport.Door) { d.Open(n.transport) }
 
 // Ready is closed when this server first knows of a leader that serves, and has the state

@@ -93,7 +93,7 @@ func (c *cluster) serve(i int) {
 		require.NoError(c.t, err)
 	}
 	s := grpc.NewServer(transport.ServerOptions()...)
-	c.nodes[i].RegisterPeer(s)
+	c.nodes[i].OpenDoor(transport.NewDoor(s, nil)) // nobody introduces itself
 	go func() { _ = s.Serve(l) }()
 	c.servers[i] = s
 }
