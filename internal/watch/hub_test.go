@@ -171,7 +171,7 @@ func TestMergeWaitsForClosed(t *testing.T) {
 	f := h.Reset([]int64{1, 1}, 0)
 	s := h.NewNotifiedStream("", func() {})
 	for id, end := range [][]byte{nil, []byte("z")} {
-		_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: end, WatchId: int64(id + 1)}, nil, 0)
+		_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: end, WatchId: int64(id + 1)}, 0)
 		require.NoError(t, err)
 	}
 	drain := func() (out []string) {

@@ -114,10 +114,10 @@ func TestLimitOfWatchers(t *testing.T) {
 	s := h.NewNotifiedStream("", func() {})
 	s.As(5)
 	for id := range 3 {
-		_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: int64(id + 1)}, nil, 0)
+		_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: int64(id + 1)}, 0)
 		require.NoError(t, err)
 	}
-	_, err = s.Open(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 4}, nil, 0)
+	_, err = s.Open(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 4}, 0)
 	require.ErrorIs(t, err, errFull)
 	s.Close()
 	require.Equal(t, 0, limiter.open[5])

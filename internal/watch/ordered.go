@@ -4,7 +4,6 @@ import (
 	"math"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // A receiver can sort the events of all watchers of its stream by revision:
@@ -22,10 +21,10 @@ func (h *Hub) NewNotifiedStream(client string, notify func()) *Stream {
 	return s
 }
 
-// Open is CreateWith for a receiver that wants the answer at once, without a
+// Open is Create for a receiver that wants the answer at once, without a
 // response for the creation. The revision is the one that this server has
 // reached; a watcher from "now" on begins after it, and after the given one.
-func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64) (rev int64, err error) {
+func (s *Stream) Open(r *pb.WatchCreateRequest, after int64) (rev int64, err error) {
 	w := newWatcher(s, r)
 	h := s.hub
 	h.mu.Lock()
@@ -42,9 +41,6 @@ func (s *Stream) Open(r *pb.WatchCreateRequest, first *mvccpb.Event, after int64
 		w.start = rev + 1
 	}
 	h.admit(w)
-	if first != nil {
-		s.control(newFirst(w, rev, first))
-	}
 	h.begin(w)
 	return rev, nil
 }

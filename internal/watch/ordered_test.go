@@ -24,11 +24,11 @@ func TestThrough(t *testing.T) {
 	require.EqualValues(t, math.MaxInt64, s.Through(), "without watchers there is nothing to come")
 
 	for id, key := range []string{"a", "b"} {
-		rev, err := s.Open(&pb.WatchCreateRequest{Key: []byte(key), WatchId: int64(id + 1)}, nil, 0)
+		rev, err := s.Open(&pb.WatchCreateRequest{Key: []byte(key), WatchId: int64(id + 1)}, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, rev)
 	}
-	_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 1}, nil, 0)
+	_, err := s.Open(&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 1}, 0)
 	require.ErrorIs(t, err, ErrDuplicateID)
 	_, ok, _ := s.TryRecv()
 	require.False(t, ok, "the answers were given already")
@@ -54,7 +54,7 @@ func TestThrough(t *testing.T) {
 
 	// A watcher that begins in the past holds the others up until it has caught
 	// up.
-	_, err = s.Open(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5, StartRevision: 2}, nil, 0)
+	_, err = s.Open(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: 5, StartRevision: 2}, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, s.Through())
 	through, at = s.Collect(func(Response) { t.Fatal("it has to be read for") })

@@ -175,7 +175,7 @@ func (d *driver) open(seq uint64, level stoapb.Level, req *pb.WatchCreateRequest
 	}
 	req.WatchId = int64(seq)
 	s := d.stream(level)
-	rev, err := s.Open(req, nil, d.order.Seen())
+	rev, err := s.Open(req, d.order.Seen())
 	if err == nil {
 		d.watches.streams[seq] = s
 		if s == d.watches.ordered {
