@@ -101,14 +101,7 @@ func (h *Hub) admit(w *watcher) {
 // begin starts an admitted watcher.
 func (h *Hub) begin(w *watcher) {
 	w.next = w.start
-	if w.next > w.group.at {
-		w.state = synced
-		w.group.synced.add(w)
-		return
-	}
-	w.state = lagging
-	h.stats.slow.Add(1)
-	w.stream.addLagging(w)
+	h.enroll(w)
 }
 
 // Cancel ends a watcher. An unknown id is ignored, as in etcd. Responses

@@ -143,7 +143,6 @@ func (h *Hub) revision(g *group, rev int64, changes []*store.Change) {
 // history for it from next on.
 func (h *Hub) lag(w *watcher, next int64) {
 	w.group.synced.remove(w)
-	w.state, w.next = lagging, next
-	h.stats.slow.Add(1)
-	w.stream.addLagging(w)
+	w.next = next
+	h.fallBehind(w)
 }

@@ -76,15 +76,8 @@ func (h *Hub) transfer(w *watcher, set placement.Set) {
 	}
 	w.group = h.join(set, w.stream)
 	h.leave(old)
-	switch {
-	case w.state == opening:
-	case w.state == lagging: // its receiver reads history for it
-	case w.next > w.group.at:
-		w.group.synced.add(w)
-	default:
-		w.state = lagging
-		h.stats.slow.Add(1)
-		w.stream.addLagging(w)
+	if w.state == synced {
+		h.enroll(w)
 	}
 }
 

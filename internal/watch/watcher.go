@@ -194,6 +194,23 @@ func (h *Hub) waits(set placement.Set, s *Stream) placement.Set {
 	return h.all
 }
 
+// enroll has a watcher get what its group does, or, if that is ahead of it, has its stream's receiver
+// read history for it first.
+func (h *Hub) enroll(w *watcher) {
+	if w.next <= w.group.at {
+		h.fallBehind(w)
+		return
+	}
+	w.state = synced
+	w.group.synced.add(w)
+}
+
+func (h *Hub) fallBehind(w *watcher) {
+	w.state = lagging
+	h.stats.slow.Add(1)
+	w.stream.addLagging(w)
+}
+
 func (h *Hub) leave(g *group) {
 	if g.size--; g.size > 0 {
 		return
