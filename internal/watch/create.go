@@ -163,12 +163,7 @@ func (h *Hub) drop(w *watcher) {
 	case lagging:
 		h.stats.slow.Add(-1)
 		s.mu.Lock()
-		for i, other := range s.lagging {
-			if other == w {
-				s.lagging = append(s.lagging[:i], s.lagging[i+1:]...)
-				break
-			}
-		}
+		s.lagging = slices.DeleteFunc(s.lagging, func(o *watcher) bool { return o == w })
 		s.mu.Unlock()
 	case gone:
 		return

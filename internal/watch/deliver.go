@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -18,7 +20,7 @@ func (h *Hub) look() {
 func (h *Hub) step() {
 	h.stirred.Store(false) // before looking: later changes set it again
 	h.look()
-	h.raise(final(h.all, h.views)) // streams are about to announce it
+	raise(&h.floor, final(h.all, h.views)) // streams are about to announce it
 	h.openReady()
 	for _, g := range h.groups {
 		h.deliver(g)
@@ -92,7 +94,7 @@ func addChanges(to []*store.Change, more []store.Change) []*store.Change {
 		to = append(to, &more[i])
 	}
 	if !disjoint {
-		sortBySub(to)
+		slices.SortFunc(to, func(a, b *store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
 	}
 	return to
 }

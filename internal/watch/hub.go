@@ -209,14 +209,7 @@ func (f *Feed) Advance(partition int, closed int64) {
 // Compacted announces a compaction at rev. Call it before the stores compact,
 // so that a watcher that finds history compacted is cancelled with the right
 // revision.
-func (h *Hub) Compacted(rev int64) {
-	for {
-		old := h.compacted.Load()
-		if rev <= old || h.compacted.CompareAndSwap(old, rev) {
-			return
-		}
-	}
-}
+func (h *Hub) Compacted(rev int64) { raise(&h.compacted, rev) }
 
 // Reset announces that the stores were loaded, from a file or from another
 // server's snapshot, without passing through Changes: partition p is now at

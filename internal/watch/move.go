@@ -30,7 +30,9 @@ func (f *Feed) Moved(through int64, parts func(key, end []byte) placement.Set, m
 	h.step() // everything is published through there, and all groups have reached it
 	// The remaining recent changes are stored by the old map.
 	for _, p := range h.present() {
+		p.mu.Lock()
 		p.forget(through)
+		p.mu.Unlock()
 	}
 	h.regroup(parts, moving)
 	h.stir()
@@ -79,11 +81,4 @@ func (h *Hub) transfer(w *watcher, set placement.Set) {
 	if w.state == synced {
 		h.enroll(w)
 	}
-}
-
-// forget drops recent changes, all of which are at or below rev.
-func (p *partition) forget(rev int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
 }

@@ -3,6 +3,7 @@ package watch
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -110,7 +111,7 @@ func (h *Hub) hasten(s *Stream) {
 	a := s.openings[0]
 	s.openings = s.openings[1:]
 	a.rev = max(min(a.rev, h.Shown()), a.least())
-	h.raise(a.least())
+	raise(&h.floor, a.least())
 	h.answer(s, a)
 	s.wait(-1)
 }
@@ -157,16 +158,13 @@ func (h *Hub) Shown() int64 {
 	for _, p := range parts {
 		shown = min(shown, p.view().closed)
 	}
-	h.raise(shown)
+	raise(&h.floor, shown)
 	return shown
 }
 
-func (h *Hub) raise(shown int64) {
-	for {
-		floor := h.floor.Load()
-		if shown <= floor || h.floor.CompareAndSwap(floor, shown) {
-			return
-		}
+// raise sets a revision that never goes back.
+func raise(to *atomic.Int64, rev int64) {
+	for old := to.Load(); rev > old && !to.CompareAndSwap(old, rev); old = to.Load() {
 	}
 }
 

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"math"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -103,7 +104,7 @@ func (s *Stream) Behind() (Response, bool, error) {
 			return Response{}, false, nil
 		}
 		w := s.lagging[at]
-		s.lagging = append(s.lagging[:at], s.lagging[at+1:]...)
+		s.lagging = slices.Delete(s.lagging, at, at+1)
 		s.mu.Unlock()
 		it, err := s.hub.catchUp(w)
 		if err != nil {

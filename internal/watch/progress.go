@@ -1,5 +1,10 @@
 package watch
 
+import (
+	"cmp"
+	"slices"
+)
+
 // RequestProgress requests one notification for all watchers of the stream
 // (watch id -1). It is sent when they are all at one revision: none of them is
 // behind, and none has been sent anything later. Requests that come before the
@@ -55,13 +60,8 @@ func (h *Hub) forget(s *Stream) {
 		return
 	}
 	s.waits = false
-	for i, other := range h.waiting {
-		if other == s {
-			h.waiting = append(h.waiting[:i], h.waiting[i+1:]...)
-			h.owed.Add(-1)
-			return
-		}
-	}
+	h.waiting = slices.DeleteFunc(h.waiting, func(o *Stream) bool { return o == s })
+	h.owed.Add(-1)
 }
 
 // reconsider answers a stream whose watchers may just have become level.
@@ -75,17 +75,11 @@ func (h *Hub) answerProgress() {
 	if len(h.waiting) == 0 {
 		return
 	}
-	still := h.waiting[:0]
-	for _, s := range h.waiting {
-		if s.answer() {
-			s.waits = false
-			h.owed.Add(-1)
-		} else {
-			still = append(still, s)
-		}
-	}
-	clear(h.waiting[len(still):])
-	h.waiting = still
+	h.waiting = slices.DeleteFunc(h.waiting, func(s *Stream) bool {
+		s.waits = !s.answer()
+		return !s.waits
+	})
+	h.owed.Store(int32(len(h.waiting)))
 }
 
 // answer sends the progress notifications that are due and reports whether none
@@ -149,7 +143,7 @@ func (s *Stream) inOrder(fn func(w *watcher)) {
 			due = append(due, w)
 		}
 	}
-	sortByID(due)
+	slices.SortFunc(due, func(a, b *watcher) int { return cmp.Compare(a.id, b.id) })
 	for _, w := range due {
 		fn(w)
 	}

@@ -54,7 +54,7 @@ func (p *partition) publish(f *Feed, rev int64, changes []store.Change) bool {
 	}
 	p.published = rev
 	if p.singles+p.merges == 0 {
-		p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
+		p.forget(rev)
 		return false
 	}
 	e := entry{rev: rev, changes: p.keep(changes)}
@@ -100,6 +100,11 @@ func (p *partition) reset(f *Feed, rev int64) {
 		p.closed = rev // revisions closed above it will be published again
 	}
 	p.feed, p.published, p.closed = f, rev, max(p.closed, rev)
+	p.forget(rev)
+}
+
+// forget drops the recent changes, all of which are at or below rev. With mu held.
+func (p *partition) forget(rev int64) {
 	p.recent, p.bytes, p.floor, p.spare = nil, 0, rev, nil
 }
 

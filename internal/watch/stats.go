@@ -1,12 +1,6 @@
 package watch
 
-import (
-	"cmp"
-	"slices"
-	"sync/atomic"
-
-	"github.com/stoa-kv/stoa/internal/store"
-)
+import "sync/atomic"
 
 type counters struct {
 	streams, watchers, slow, events atomic.Int64
@@ -28,12 +22,4 @@ func (h *Hub) Stats() Stats {
 		Slow:     h.stats.slow.Load(),
 		Events:   h.stats.events.Load(),
 	}
-}
-
-func sortBySub(cs []*store.Change) {
-	slices.SortFunc(cs, func(a, b *store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
-}
-
-func sortByID(ws []*watcher) {
-	slices.SortFunc(ws, func(a, b *watcher) int { return cmp.Compare(a.id, b.id) })
 }

@@ -219,7 +219,7 @@ func (s *Stream) take() (*item, *watcher, error) {
 	if s.fences == 0 && (s.turn || s.head == len(s.queue)) {
 		for i, w := range s.lagging {
 			if w.queued == 0 {
-				s.lagging = append(s.lagging[:i], s.lagging[i+1:]...)
+				s.lagging = slices.Delete(s.lagging, i, i+1)
 				s.turn = false
 				return nil, w, nil
 			}

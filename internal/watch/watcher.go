@@ -2,6 +2,7 @@ package watch
 
 import (
 	"bytes"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -216,12 +217,7 @@ func (h *Hub) leave(g *group) {
 		return
 	}
 	h.interest(g, -1)
-	for i, other := range h.groups {
-		if other == g {
-			h.groups = append(h.groups[:i], h.groups[i+1:]...)
-			return
-		}
-	}
+	h.groups = slices.DeleteFunc(h.groups, func(o *group) bool { return o == g })
 }
 
 func (h *Hub) interest(g *group, by int) {
