@@ -209,22 +209,15 @@ func (m *Machine) ForLeases(credential uint64, req proto.Message) (parts placeme
 	return parts
 }
 
-// eachLease calls do with the lease of each put of a transaction, in all branches.
-func eachLease(r *pb.TxnRequest, do func(id int64) error) error {
-	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
-		for _, op := range ops {
-			var err error
-			if p := op.GetRequestPut(); p.GetLease() != 0 {
-				err = do(p.GetLease())
-			} else if t := op.GetRequestTxn(); t != nil {
-				err = eachLease(t, do)
-			}
-			if err != nil {
-				return err
-			}
+// eachLease calls do with the lease of each put of a transaction, in all branches, until it fails.
+func eachLease(r *pb.TxnRequest, do func(id int64) error) (err error) {
+	every(r, func(op *pb.RequestOp) bool {
+		if p := op.GetRequestPut(); p.GetLease() != 0 {
+			err = do(p.GetLease())
 		}
-	}
-	return nil
+		return err == nil
+	})
+	return err
 }
 
 // permitSession refuses writes in a session of another user: its answers are those to the

@@ -18,6 +18,8 @@ func Serializable(r *pb.TxnRequest) bool {
 	}) && reads
 }
 
+// every tells whether all operations of a transaction are so, in both branches and in nested ones. It looks at them in
+// their order, up to the first that isn't.
 func every(r *pb.TxnRequest, is func(*pb.RequestOp) bool) bool {
 	for _, ops := range [...][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
 		for _, op := range ops {

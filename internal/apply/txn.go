@@ -58,30 +58,24 @@ func (x *execution) checkManaged(req *pb.TxnRequest) error {
 	return x.fewRemovals(wide...)
 }
 
+// changesManaged reports whether a transaction changes a single key under /em/. Of its deletions it collects those of
+// ranges with such keys.
 func changesManaged(req *pb.TxnRequest, wide *[]*pb.DeleteRangeRequest) bool {
-	for _, ops := range [...][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
-		for _, op := range ops {
-			switch r := op.GetRequest().(type) {
-			case *pb.RequestOp_RequestPut:
-				if extension.Touches(r.RequestPut.GetKey(), nil) {
-					return true
-				}
-			case *pb.RequestOp_RequestDeleteRange:
-				key, end := r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd()
-				if extension.Touches(key, nil) {
-					return true
-				}
-				if len(end) > 0 && extension.Touches(key, end) {
-					*wide = append(*wide, r.RequestDeleteRange)
-				}
-			case *pb.RequestOp_RequestTxn:
-				if changesManaged(r.RequestTxn, wide) {
-					return true
-				}
+	return !every(req, func(op *pb.RequestOp) bool {
+		switch r := op.GetRequest().(type) {
+		case *pb.RequestOp_RequestPut:
+			return !extension.Touches(r.RequestPut.GetKey(), nil)
+		case *pb.RequestOp_RequestDeleteRange:
+			key, end := r.RequestDeleteRange.GetKey(), r.RequestDeleteRange.GetRangeEnd()
+			if extension.Touches(key, nil) {
+				return false
+			}
+			if len(end) > 0 && extension.Touches(key, end) {
+				*wide = append(*wide, r.RequestDeleteRange)
 			}
 		}
-	}
-	return false
+		return true
+	})
 }
 
 // branches remembers which branch each transaction of a tree took, in the order
@@ -330,15 +324,5 @@ func (x *execution) putOperation(req *pb.PutRequest) *pb.PutResponse {
 
 // puts tells whether a transaction has a put in any branch.
 func puts(req *pb.TxnRequest) bool {
-	for _, ops := range [...][]*pb.RequestOp{req.GetSuccess(), req.GetFailure()} {
-		for _, op := range ops {
-			if op.GetRequestPut() != nil {
-				return true
-			}
-			if nested := op.GetRequestTxn(); nested != nil && puts(nested) {
-				return true
-			}
-		}
-	}
-	return false
+	return !every(req, func(op *pb.RequestOp) bool { return op.GetRequestPut() == nil })
 }
