@@ -96,11 +96,7 @@ func (x *execution) authenticated(req *pb.InternalAuthenticateRequest) Result {
 }
 
 func (x *execution) authResult(now *auth.State) Result {
-	r := Result{Rev: x.answerRev(false)}
-	if x.answers {
-		r.Response = &pb.AuthStatusResponse{Header: x.header(false), Enabled: now.Enabled, AuthRevision: now.Revision}
-	}
-	return r
+	return x.done(false, &pb.AuthStatusResponse{Header: x.header(false), Enabled: now.Enabled, AuthRevision: now.Revision})
 }
 
 // permit refuses a request that its user has no permission for. In an extension's place it

@@ -97,16 +97,16 @@ func TestAServerThatLacksTheLanguageEnds(t *testing.T) {
 	r = newRig(1)
 	r.must(t, sourcePut("a", handler(`return 1`)))
 	x := execution{m: r.Machine, parts: 1, local: 0, rev: 9}
-	x.set(extension.LanguageKey("a"), []byte("3"), 0)
+	x.set(extension.LanguageKey("a"), []byte("3"))
 	require.ErrorContains(t, r.LoadExtensions(), "version 3 of the language")
 	x.rev = 10
 	x.delete(extension.LanguageKey("a")) // as registrations for version 1 had none
 	require.ErrorContains(t, r.LoadExtensions(), "version 1 of the language")
 	x.rev = 11
-	x.set(extension.LanguageKey("a"), []byte("2"), 0)
+	x.set(extension.LanguageKey("a"), []byte("2"))
 	require.NoError(t, r.LoadExtensions())
 	x.rev = 12
-	x.set(extension.SourceKey("a"), []byte("nothing"), 0)
+	x.set(extension.SourceKey("a"), []byte("nothing"))
 	require.ErrorContains(t, r.LoadExtensions(), `an extension that was registered can't be compiled: stoa: extension "a": line 1`)
 }
 

@@ -363,7 +363,12 @@ func carry[Req, Resp proto.Message](x *execution, kind command.Kind, req Req, ru
 	if err != nil {
 		return x.failed(err)
 	}
-	r := Result{Rev: x.answerRev(kind.MayWrite())}
+	return x.done(kind.MayWrite(), resp)
+}
+
+// done is the result of a command that has been carried out.
+func (x *execution) done(mayWrite bool, resp proto.Message) Result {
+	r := Result{Rev: x.answerRev(mayWrite)}
 	if x.answers {
 		r.Response = resp
 	}

@@ -106,7 +106,7 @@ func (x *execution) ordinary(call *command.Call, req proto.Message) Result {
 	case *pb.RangeRequest:
 		return handle(x, c, r, x.rangeCommand)
 	}
-	return x.done(&pb.RangeResponse{Header: x.header(false)}) // a watch that no extension handles
+	return x.done(true, &pb.RangeResponse{Header: x.header(false)}) // a watch that no extension handles
 }
 
 // rangeCommand is a read that went through the log, or is part of a transaction.
@@ -119,14 +119,6 @@ func (x *execution) rangeCommand(req *pb.RangeRequest) (*pb.RangeResponse, error
 		return nil, err
 	}
 	return assemble(req, f, x.current()).Message(), nil
-}
-
-func (x *execution) done(resp proto.Message) Result {
-	r := Result{Rev: x.answerRev(true)}
-	if x.answers {
-		r.Response = resp
-	}
-	return r
 }
 
 // callExtension runs an operation extension (EZK §3.7).
@@ -147,7 +139,7 @@ func (x *execution) callExtension(e *extension.Extension, call *command.Call, re
 	x.commit(out, nil)
 	x.awaited = out.Block
 	x.consumeAck(e, call.Client)
-	return x.done(x.answer(req, out))
+	return x.done(true, x.answer(req, out))
 }
 
 // supervise runs a handler, refuses the operations that it may not do now, and notes its

@@ -86,9 +86,9 @@ func (x *execution) recordFailures(stands bool) {
 	for _, t := range x.tallies {
 		switch {
 		case t.failed != nil:
-			x.set(t.e.StateKey(), []byte(t.standing.Fail(t.failed.Error(), limits).String()), 0)
+			x.set(t.e.StateKey(), []byte(t.standing.Fail(t.failed.Error(), limits).String()))
 		case stands && t.ran && t.standing.Failures > 0:
-			x.set(t.e.StateKey(), []byte(extension.Standing{}.String()), 0)
+			x.set(t.e.StateKey(), []byte(extension.Standing{}.String()))
 		}
 	}
 }

@@ -219,7 +219,7 @@ func (x *execution) adopt(name string, same bool) {
 	kv := (view{x}).Get(extension.OwnerKey(name))
 	if !kv.Exists() || !same && string(kv.Value()) != owner {
 		x.deleteBelow(extension.AckKey(name, ""))
-		x.set(extension.OwnerKey(name), []byte(owner), 0)
+		x.set(extension.OwnerKey(name), []byte(owner))
 	}
 	x.noteRegistrar(name)
 	if standingOf(view{x}, extension.StateKey(name)) != (extension.Standing{}) {
@@ -227,7 +227,7 @@ func (x *execution) adopt(name string, same bool) {
 	}
 	key, language := extension.LanguageKey(name), strconv.Itoa(x.language)
 	if kv := (view{x}).Get(key); !kv.Exists() || string(kv.Value()) != language {
-		x.set(key, []byte(language), 0)
+		x.set(key, []byte(language))
 	}
 }
 
@@ -242,7 +242,7 @@ func (x *execution) noteRegistrar(name string) {
 		return
 	}
 	if user := fmt.Sprintf("%d %s", x.user.ID, x.user.Name); string(kv.Value()) != user {
-		x.set(key, []byte(user), 0)
+		x.set(key, []byte(user))
 	}
 }
 

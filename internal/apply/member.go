@@ -106,7 +106,7 @@ func (x *execution) members(k command.Kind, next func(*membership.List) (*member
 		return x.failed(err)
 	}
 	x.m.members.list.Store(list)
-	return Result{Rev: x.answerRev(false), Response: &pb.MemberListResponse{Header: x.header(false), Members: list.Members}}
+	return x.done(false, &pb.MemberListResponse{Header: x.header(false), Members: list.Members})
 }
 
 // configurationsReached notes that all groups have followed the list. The entries in front of

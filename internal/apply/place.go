@@ -8,7 +8,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
-	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // Placement is the map by which keys are placed now. It is replaced at a
@@ -39,9 +38,9 @@ func (m *Machine) towards(now, to *placement.Map) *placement.Map {
 	return now.TowardsApart(to)
 }
 
-// togetherBelow has a transit under way go on as before a level, if the cluster's is lower now.
-func (m *Machine) togetherBelow(level version.Level) {
-	if t := m.Placement().Transit(); m.Level() < level && t != nil && t.Apart {
+// together has a transit under way go on as before levelOfApart, if the cluster's is lower now.
+func (m *Machine) together() {
+	if t := m.Placement().Transit(); m.Level() < levelOfApart && t != nil && t.Apart {
 		m.placed.Store(t.Together())
 	}
 }
@@ -117,11 +116,7 @@ func routeOf(t *placement.Transit, span *placement.Span) store.Route {
 }
 
 func (x *execution) moved() Result {
-	r := Result{Rev: x.answerRev(true)}
-	if x.answers {
-		r.Response = &pb.CompactionResponse{Header: x.header(true)}
-	}
-	return r
+	return x.done(true, &pb.CompactionResponse{Header: x.header(true)})
 }
 
 // Ahead is the next step of the transit under way, nil if there is none: one that keeps

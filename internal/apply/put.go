@@ -106,9 +106,9 @@ func (x *execution) write(p *put, prev kvwire.KeyValue) {
 	x.record(at, s.Put(store.Revision{Main: x.rev, Sub: x.sub}, p.Key, value, lease))
 }
 
-// set writes a key, whether or not it exists.
-func (x *execution) set(key, value []byte, lease int64) {
-	x.write(&put{Put: kvwire.Put{Key: key, Value: value, Lease: lease}}, kvwire.KeyValue{})
+// set writes a key, whether or not it exists, without a lease.
+func (x *execution) set(key, value []byte) {
+	x.write(&put{Put: kvwire.Put{Key: key, Value: value}}, kvwire.KeyValue{})
 }
 
 // setMade is set for a key-value that has been encoded for this revision.

@@ -86,11 +86,7 @@ func (x *execution) resize(body []byte) Result {
 		m.resizes.next.Store(m.following(to))
 		m.LoadGroups(m.Groups().Ending(to))
 	}
-	r := Result{Rev: x.answerRev(false)}
-	if x.answers {
-		r.Response = &pb.CompactionResponse{Header: x.header(false)}
-	}
-	return r
+	return x.done(false, &pb.CompactionResponse{Header: x.header(false)})
 }
 
 // following is the map with which the next generation begins. With more partitions every key is

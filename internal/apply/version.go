@@ -90,7 +90,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	}
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
 	x.renew = r.Err == nil // the bounds of the limits may be others
-	x.m.togetherBelow(levelOfApart)
+	x.m.together()
 	return r
 }
 

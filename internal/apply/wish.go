@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/placement"
@@ -39,11 +37,7 @@ func (x *execution) wish(body []byte) Result {
 	if next != now {
 		x.replace(x.m.towards(now, next))
 	}
-	r := Result{Rev: x.answerRev(true)}
-	if x.answers {
-		r.Response = &pb.CompactionResponse{Header: x.header(true)}
-	}
-	return r
+	return x.moved()
 }
 
 func (x *execution) wished(now *placement.Map, w *command.Wish) (*placement.Map, error) {
