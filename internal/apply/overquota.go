@@ -2,7 +2,24 @@ package apply
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/stoa-kv/stoa/internal/placement"
 )
+
+// ForQuotas returns the partitions that a put needs, beside that of its key, because its
+// partition may not grow by as much. Others find that out where they take effect, and come
+// again: see HasQuotas.
+func (m *Machine) ForQuotas(key []byte, size int) placement.Set {
+	t := m.tenants.Load()
+	if t == nil || len(t.shares) == 1 || m.mayGrow(t, key, size) {
+		return 0
+	}
+	return m.Placement().All()
+}
+
+// HasQuotas reports whether writes may have to come again with all partitions, because that
+// of their keys may not grow by as much.
+func (m *Machine) HasQuotas() bool { t := m.tenants.Load(); return t != nil && len(t.shares) > 1 }
 
 // OverQuota returns the refusal of a put that doesn't fit into a quota as things stand here,
 // nil if it may fit: the log decides then, and about all puts that can be refused, or allowed,
@@ -13,10 +30,10 @@ import (
 // attempt.
 func (m *Machine) OverQuota(p *pb.PutRequest, credential uint64) error {
 	t := m.tenants.Load()
-	if t == nil || len(t.index.Of(p.GetKey())) == 0 || p.GetLease() != 0 || p.GetIgnoreValue() || p.GetIgnoreLease() {
+	if t == nil || p.GetLease() != 0 || p.GetIgnoreValue() || p.GetIgnoreLease() {
 		return nil
 	}
-	if m.mayGrow(t, p) || m.Extensions().Concerns(p.GetKey()) || len(m.Alarms()) > 0 {
+	if m.mayGrow(t, p.GetKey(), len(p.GetValue())) || m.Extensions().Concerns(p.GetKey()) || len(m.Alarms()) > 0 {
 		return nil
 	}
 	u, err := m.Auth().Authorize(credential)
@@ -29,13 +46,17 @@ func (m *Machine) OverQuota(p *pb.PutRequest, credential uint64) error {
 	return m.overQuota(p)
 }
 
-// mayGrow looks at the key's partition alone: far from the limit that is enough.
-func (m *Machine) mayGrow(t *tenants, p *pb.PutRequest) bool {
-	at := m.Placement().Partition(p.GetKey())
+// mayGrow looks at the key's partition alone: far from the limit that is enough. size is that of the value to be put.
+func (m *Machine) mayGrow(t *tenants, key []byte, size int) bool {
+	list := t.index.Of(key)
+	if len(list) == 0 {
+		return true
+	}
+	at := m.Placement().Partition(key)
 	m.Stores[at].RLock()
 	defer m.Stores[at].RUnlock()
-	change := m.changeBy(at, p)
-	for _, q := range t.index.Of(p.GetKey()) {
+	change := m.changeBy(at, key, size)
+	for _, q := range list {
 		s, limits := &t.shares[at][q], &t.index.Quotas[q].Limits
 		bound := s.granted
 		if len(t.shares) == 1 {
@@ -49,13 +70,8 @@ func (m *Machine) mayGrow(t *tenants, p *pb.PutRequest) bool {
 }
 
 // changeBy is what a put adds to its partition.
-func (m *Machine) changeBy(partition int, p *pb.PutRequest) amount {
-	before := sizeOf(m.Stores[partition].Get(p.GetKey()))
-	change := amount{bytes: int64(len(p.GetKey())+len(p.GetValue())) - max(before, 0)}
-	if before < 0 {
-		change.keys = 1
-	}
-	return change
+func (m *Machine) changeBy(partition int, key []byte, size int) amount {
+	return difference(sizeOf(m.Stores[partition].Get(key)), int64(len(key)+size))
 }
 
 // overQuota decides under the locks of all partitions. They need not be at the same revision:
@@ -70,7 +86,7 @@ func (m *Machine) overQuota(p *pb.PutRequest) error {
 	for part := range m.Stores {
 		shown = min(shown, m.Visible(part))
 	}
-	change := m.changeBy(m.Placement().Partition(p.GetKey()), p)
+	change := m.changeBy(m.Placement().Partition(p.GetKey()), p.GetKey(), len(p.GetValue()))
 	for _, q := range t.index.Of(p.GetKey()) {
 		quota := &t.index.Quotas[q]
 		if used := t.used(int(q)); grows(quota.Limits, change, used, amount{quota.Keys, quota.Bytes}) {

@@ -12,7 +12,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -58,6 +57,17 @@ func (x *execution) account(p int, key []byte, before int64, after int64) {
 	if len(list) == 0 {
 		return
 	}
+	change := difference(before, after)
+	if change == (amount{}) {
+		return
+	}
+	for _, q := range list {
+		x.addDelta(q, int32(p), change)
+	}
+}
+
+// difference is the change from a size of a key-value to another; less than none stands for no key-value.
+func difference(before, after int64) amount {
 	change := amount{bytes: max(after, 0) - max(before, 0)}
 	switch {
 	case before < 0 && after >= 0:
@@ -65,12 +75,7 @@ func (x *execution) account(p int, key []byte, before int64, after int64) {
 	case before >= 0 && after < 0:
 		change.keys = -1
 	}
-	if change == (amount{}) {
-		return
-	}
-	for _, q := range list {
-		x.addDelta(q, int32(p), change)
-	}
+	return change
 }
 
 // sizeOf is the size of a key-value for account.
@@ -260,39 +265,6 @@ func part(used, left, n, p int64) int64 {
 	}
 	return used + part
 }
-
-// ForQuotas returns the partitions that a put needs, beside that of its key, because its
-// partition may not grow by as much. Others find that out where they take effect, and come
-// again: see HasQuotas.
-func (m *Machine) ForQuotas(key []byte, size int) placement.Set {
-	t := m.tenants.Load()
-	if t == nil || len(t.shares) == 1 {
-		return 0
-	}
-	list := t.index.Of(key)
-	if len(list) == 0 {
-		return 0
-	}
-	p := m.Placement().Partition(key)
-	s := m.Stores[p]
-	s.RLock()
-	defer s.RUnlock()
-	before := sizeOf(s.Get(key))
-	change := amount{bytes: int64(len(key)+size) - max(before, 0)}
-	if before < 0 {
-		change.keys = 1
-	}
-	for _, q := range list {
-		if share := &t.shares[p][q]; grows(t.index.Quotas[q].Limits, change, share.used, share.granted) {
-			return m.Placement().All()
-		}
-	}
-	return 0
-}
-
-// HasQuotas reports whether writes may have to come again with all partitions, because that
-// of their keys may not grow by as much.
-func (m *Machine) HasQuotas() bool { t := m.tenants.Load(); return t != nil && len(t.shares) > 1 }
 
 // quotaCommand sets or removes a quota.
 func (x *execution) quotaCommand(body []byte) Result {
