@@ -33,7 +33,7 @@ import (
 
 // installing is at most one snapshot being received.
 type installing struct {
-	mu       sync.Mutex
+	turn     chan struct{} // held by who receives one
 	active   atomic.Bool
 	received bool // the file is one just received; under Node.rebuild
 }
@@ -41,9 +41,13 @@ type installing struct {
 var errBehind = errors.New("the snapshot is older than what this server's log can complete")
 
 // install receives a snapshot, makes it durable and begins anew from it.
-func (n *Node) install(_ context.Context, from uint64, head *peerpb.SnapshotHeader, r io.Reader) error {
-	n.spool.mu.Lock()
-	defer n.spool.mu.Unlock()
+// It may wait for the disk: a sender that has given up meanwhile, and tries again, is not waited for.
+func (n *Node) install(ctx context.Context, from uint64, head *peerpb.SnapshotHeader, r io.Reader) error {
+	ended, err := n.alone(ctx, n.spool.turn)
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.spool.active.Store(true)
 	defer n.spool.active.Store(false)
 	// Once active is seen by the flusher the log keeps its tail.

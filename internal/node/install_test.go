@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,6 +116,26 @@ func TestADamagedSnapshotStopsNothing(t *testing.T) {
 
 	require.NoError(t, n.install(context.Background(), uint64(s.leader+1), head, strings.NewReader(file)))
 	require.Eventually(t, func() bool { return n.Revision() >= s.nodes[s.leader].Revision() }, 30*time.Second, 10*time.Millisecond)
+}
+
+// A snapshot that can't be stored, because the disk hangs, is sent again and again. Who has given up leaves nothing behind here.
+func TestASnapshotIsNotWaitedForByWhoHasGivenUp(t *testing.T) {
+	s := newSnapshots(t, 1)
+	n := s.nodes[s.follower]
+	s.leave()
+	s.put(s.leader, "/d0/k", "second")
+	head, file := s.sent(s.cut())
+	hangs, received := io.Pipe()
+	first := make(chan error, 1)
+	go func() { first <- n.install(t.Context(), uint64(s.leader+1), head, hangs) }()
+	require.Eventually(t, n.spool.active.Load, 20*time.Second, time.Millisecond)
+	gone, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer leave()
+	require.ErrorIs(t, n.install(gone, uint64(s.leader+1), head, strings.NewReader(file)), context.DeadlineExceeded)
+	_, err := io.Copy(received, strings.NewReader(file))
+	require.NoError(t, errors.Join(err, received.Close()))
+	require.NoError(t, <-first)
+	require.EqualValues(t, 1, n.installed.Load())
 }
 
 // What a server that was killed has left beside its file is gone once it has started again.

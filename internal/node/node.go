@@ -107,7 +107,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
-		hashing: make(chan struct{}, 1), copying: make(chan struct{}, 1),
+		hashing: make(chan struct{}, 1), copying: make(chan struct{}, 1), spool: installing{turn: make(chan struct{}, 1)},
 		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests

@@ -60,7 +60,7 @@ func (t *Transport) Link(stream grpc.BidiStreamingServer[peerpb.Batch, peerpb.Pu
 		return err
 	}
 	defer p.forget(r)
-	if err := t.met(r.who); err != nil {
+	if err := t.met(stream.Context(), r.who); err != nil {
 		err = refusal(err)
 		t.logRefusal(stream.Context(), err)
 		return err

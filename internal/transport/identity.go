@@ -132,7 +132,7 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 	if err := t.check(who); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	if err := t.acquaint(who, md.Get(keyURLs)); err != nil {
+	if err := t.acquaint(ctx, who, md.Get(keyURLs)); err != nil {
 		return nil, err
 	}
 	t.mu.RLock()
@@ -152,7 +152,7 @@ func (t *Transport) admit(ctx context.Context) (*remote, error) {
 
 // acquaint makes a peer of a server that dials and is not known: it may be a new member
 // that this server, which is behind, has not heard of, and that may be its leader.
-func (t *Transport) acquaint(who identity, urls []string) error {
+func (t *Transport) acquaint(ctx context.Context, who identity, urls []string) error {
 	t.mu.RLock()
 	known, up := t.peers[who.from] != nil, t.started && !t.closed
 	t.mu.RUnlock()
@@ -164,7 +164,7 @@ func (t *Transport) acquaint(who identity, urls []string) error {
 	case len(urls) == 0:
 		return nil // admit refuses it
 	}
-	if err := t.met(who); err != nil {
+	if err := t.met(ctx, who); err != nil {
 		return refusal(err)
 	}
 	if err := t.UpdatePeer(who.from, urls); err != nil {
@@ -177,13 +177,22 @@ func (t *Transport) acquaint(who identity, urls []string) error {
 
 // met passes the other side's data directory to the owner of this transport. It
 // comes last: a server that is refused for another reason, such as a copy of a
-// running one, is not recorded.
-func (t *Transport) met(who identity) error {
+// running one, is not recorded. That may last as long as the disk hangs: who has left meanwhile, and dials again, is not waited for.
+func (t *Transport) met(ctx context.Context, who identity) error {
 	if t.o.Meet == nil || who.data == 0 {
 		return nil
 	}
+	select {
+	case t.meeting <- struct{}{}:
+		defer func() { <-t.meeting }()
+	case <-ctx.Done():
+		return errLeft
+	}
 	return t.o.Meet(who.from, Mark{who.data, who.starts}, who.incarnation)
 }
+
+// errLeft is about a peer that has left before this server could write down that it had come.
+var errLeft = status.Error(codes.Unavailable, "the server is still writing down that another has come")
 
 // Outdated is why a server must not take part with its data: it is not what it was. The server is told, and ends.
 type Outdated string
@@ -195,6 +204,9 @@ func (o Outdated) Error() string { return string(o) }
 func refusal(err error) error {
 	if outdated := Outdated(""); errors.As(err, &outdated) {
 		return status.Error(codes.DataLoss, outdated.Error())
+	}
+	if errors.Is(err, errLeft) {
+		return errLeft
 	}
 	return status.Error(codes.Internal, err.Error())
 }

@@ -20,13 +20,14 @@ import (
 type Door struct {
 	peerpb.UnimplementedPeerServer
 	answer func(*peerpb.Introduction) (*peerpb.Introduction, error)
+	turn   chan struct{} // held during an answer, which may wait for the disk
 	inside atomic.Pointer[Transport]
 }
 
 // NewDoor adds the service to a server of the peer port, which must have been made with
 // ServerOptions. answer answers introductions; its errors say that it can't yet.
 func NewDoor(s *grpc.Server, answer func(*peerpb.Introduction) (*peerpb.Introduction, error)) *Door {
-	d := &Door{answer: answer}
+	d := &Door{answer: answer, turn: make(chan struct{}, 1)}
 	peerpb.RegisterPeerServer(s, d)
 	return d
 }
@@ -56,7 +57,13 @@ func (d *Door) Install(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.In
 }
 
 // Introduce implements peerpb.PeerServer.
-func (d *Door) Introduce(_ context.Context, q *peerpb.Introduction) (*peerpb.Introduction, error) {
+func (d *Door) Introduce(ctx context.Context, q *peerpb.Introduction) (*peerpb.Introduction, error) {
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return nil, errLeft
+	}
 	a, err := d.answer(q)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())

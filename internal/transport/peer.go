@@ -251,12 +251,12 @@ func (p *peer) open(ctx context.Context, cut context.CancelCauseFunc, conn *grpc
 		}
 		return nil, 0, causeOr(ctx, err)
 	}
-	incarnation, err = p.recognise(md)
+	incarnation, err = p.recognise(ctx, md)
 	return stream, incarnation, err
 }
 
 // recognise makes sure that the peer is the one that was dialled, with its data.
-func (p *peer) recognise(md metadata.MD) (incarnation uint64, err error) {
+func (p *peer) recognise(ctx context.Context, md metadata.MD) (incarnation uint64, err error) {
 	who, err := parseIdentity(md)
 	if err != nil {
 		return 0, err
@@ -265,7 +265,7 @@ func (p *peer) recognise(md metadata.MD) (incarnation uint64, err error) {
 		return 0, err
 	}
 	p.known.Store(&who.levels)
-	return who.incarnation, p.t.met(who)
+	return who.incarnation, p.t.met(ctx, who)
 }
 
 // expelledError is a peer's refusal after which this server must exit: its data

@@ -28,7 +28,7 @@ func (t *Transport) Install(stream grpc.ClientStreamingServer[peerpb.Chunk, peer
 		return err
 	}
 	defer t.running.Done()
-	if err := t.met(from.who); err != nil {
+	if err := t.met(stream.Context(), from.who); err != nil {
 		err = refusal(err)
 		t.logRefusal(stream.Context(), err)
 		return err

@@ -122,6 +122,7 @@ type Transport struct {
 		sync.Mutex
 		told map[string]bool // what the log says already
 	}
+	meeting chan struct{} // held while Options.Meet runs
 
 	mu      sync.RWMutex
 	started bool
@@ -140,7 +141,7 @@ func New(o Options) (*Transport, error) {
 		rand.Read(seed[:]) //nolint:errcheck // it never fails, by its documentation
 		o.Incarnation = binary.LittleEndian.Uint64(seed[:]) | 1
 	}
-	t := &Transport{o: o, incarnation: o.Incarnation, peers: map[uint64]*peer{}}
+	t := &Transport{o: o, incarnation: o.Incarnation, peers: map[uint64]*peer{}, meeting: make(chan struct{}, 1)}
 	t.life, t.end = context.WithCancel(context.Background())
 	for _, id := range slices.Sorted(maps.Keys(o.Peers)) {
 		if id == o.ID {
