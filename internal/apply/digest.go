@@ -20,7 +20,8 @@ import (
 // level 2 has them in memory alone, so one that begins there, rises, and has lost no leader since, has
 // members that know the present epoch and others, which were restarted or took in a snapshot, that
 // don't. Salvage, which reads them, expects that (command.Epoch.Before). Builds of level 6 that had them in
-// the digest were never released, so this is version 1 all the same, and needs no level of its own.
+// the digest were never released, so this is version 1 all the same, and needs no level of its own. The numbers of leases are
+// left out, too: of those in a backup, which nothing asks for, a release that doesn't know them keeps some.
 func (m *Machine) Digest() check.Digest {
 	all := m.Placement().All()
 	m.rlock(all)

@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/extension"
@@ -99,12 +100,14 @@ func (m *Machine) Lease(id int64) (l lease.Lease, found bool, err error) {
 }
 
 func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	owner := uint64(0)
+	l := lease.Lease{ID: req.GetID(), TTL: req.GetTTL()}
 	if x.user != nil {
-		owner = x.user.ID
+		l.Owner = x.user.ID
 	}
-	l, err := x.m.Leases.Grant(req.GetID(), req.GetTTL(), owner)
-	if err != nil {
+	if x.m.Level() >= levelOfMeantLeases {
+		l.Number = x.leaseNumber()
+	}
+	if err := x.m.Leases.Grant(l); err != nil {
 		return nil, err
 	}
 	if o := x.m.Observer; o != nil {
@@ -113,43 +116,60 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 	return &pb.LeaseGrantResponse{Header: x.header(false), ID: l.ID, TTL: l.TTL}, nil
 }
 
-// fieldOnly of a LeaseRevokeRequest says for which lease it is: when it is executed that may have ended, and another have been
-// granted with its ID.
-const fieldOnly protowire.Number = 1000
+// leaseNumber is the place of a grant in the log of partition 0, which goes on for as long as the cluster does. What concerns all
+// partitions has an entry of its own.
+func (x *execution) leaseNumber() uint64 { return max(x.index, x.first.Index) }
 
-// RevokeOnly has a request find no other lease with the ID.
-func RevokeOnly(r *pb.LeaseRevokeRequest, only lease.Only) {
-	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, fieldOnly, protowire.VarintType), uint64(only)))
+// When what concerns a lease is executed, that may have ended, and another have been granted with its ID. Fields of ours say which
+// is meant: in a LeaseRevokeRequest or a LeaseCheckpoint the one with a number, in further steps of a revocation one
+// whose end has begun. Without them it is whichever has the ID.
+const (
+	fieldFurther protowire.Number = 1000
+	fieldNumber  protowire.Number = 1001
+)
+
+func setField(m proto.Message, field protowire.Number, v uint64) {
+	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), v))
 }
+
+// Further makes a request a further step of a revocation.
+func Further(r *pb.LeaseRevokeRequest) { setField(r, fieldFurther, 1) }
 
 // Revocation is that of a lease that has run out.
 func Revocation(over lease.Over) *pb.LeaseRevokeRequest {
 	r := &pb.LeaseRevokeRequest{ID: over.ID}
-	if over.Only != lease.Any {
-		RevokeOnly(r, over.Only)
+	setField(r, fieldNumber, over.Number)
+	return r
+}
+
+// Checkpoints are those of leases.
+func Checkpoints(list []lease.Checkpoint) *pb.LeaseCheckpointRequest {
+	r := &pb.LeaseCheckpointRequest{}
+	for _, c := range list {
+		to := &pb.LeaseCheckpoint{ID: c.ID, Remaining_TTL: c.Remaining}
+		setField(to, fieldNumber, c.Number)
+		r.Checkpoints = append(r.Checkpoints, to)
 	}
 	return r
 }
 
-// means reports whether a request is for a lease.
-func (x *execution) means(req *pb.LeaseRevokeRequest, l lease.Lease) bool {
-	f, _ := protofield.Find(req.ProtoReflect().GetUnknown(), fieldOnly, protowire.VarintType)
-	switch only := lease.Only(f.Varint); {
-	case x.m.Level() < levelOfMeantLeases:
-		return true
-	case only == lease.OnlyEnding:
-		return l.Remaining == lease.Ending
-	case only == lease.OnlyRunDown:
-		return l.Remaining != 0
+// meant reports whether there is a lease with the ID, and a request or a checkpoint is for that.
+func (x *execution) meant(id int64, m proto.Message) bool {
+	l, ok := x.m.Leases.Get(id)
+	if !ok || x.m.Level() < levelOfMeantLeases {
+		return ok
 	}
-	return true
+	fields := m.ProtoReflect().GetUnknown()
+	_, further := protofield.Find(fields, fieldFurther, protowire.VarintType)
+	n, numbered := protofield.Find(fields, fieldNumber, protowire.VarintType)
+	return (!further || l.Remaining == lease.Ending) && (!numbered || l.Is(n.Varint))
 }
 
 // leaseRevoke deletes the keys of a lease, of all partitions at one revision and in key
 // order. The lease is removed once it is known that this isn't too much work; see finishLease.
 func (x *execution) leaseRevoke(req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	id := req.GetID()
-	if l, ok := x.m.Leases.Get(id); !ok || !x.means(req, l) {
+	if !x.meant(id, req) {
 		return nil, fault.LeaseNotFound
 	}
 	if err := x.mayDispose(id); err != nil {
@@ -247,7 +267,9 @@ func (x *execution) finishLease(r Result, err error) Result {
 
 func (x *execution) leaseCheckpoint(req *pb.LeaseCheckpointRequest) (*pb.LeaseCheckpointResponse, error) {
 	for _, c := range req.GetCheckpoints() {
-		x.m.Leases.Checkpoint(c.GetID(), c.GetRemaining_TTL())
+		if x.meant(c.GetID(), c) {
+			x.m.Leases.Checkpoint(c.GetID(), c.GetRemaining_TTL())
+		}
 	}
 	return &pb.LeaseCheckpointResponse{Header: x.header(false)}, nil
 }

@@ -63,8 +63,8 @@ const levelOfPoints version.Level = 7
 // levelOfKeptLeases is the level from which on a handler writes a key that keeps its lease, be it another user's or ending.
 const levelOfKeptLeases version.Level = 7
 
-// levelOfMeantLeases is the level from which on a further step of a revocation, and that of a lease that has run out, end no
-// lease that has been granted since.
+// levelOfMeantLeases is the level from which on leases have numbers, and a further step of a revocation, that of a lease that has run
+// out, and a checkpoint concern no lease that has been granted since.
 const levelOfMeantLeases version.Level = 7
 
 // levelOfEffectlessMoves is the level from which on a call that is to come back to other partitions, as a quota demands, doesn't end the
@@ -88,9 +88,13 @@ func (x *execution) clusterVersion(body []byte) Result {
 	if c.Op == membership.Downgrade && !x.m.mayLeave(c.To) {
 		return x.failed(fault.BadDowngradeTarget)
 	}
+	before := x.m.Level()
 	r := x.members(command.ClusterVersion, func(l *membership.List) (*membership.List, error) { return l.NextVersion(c) })
 	x.renew = r.Err == nil // the bounds of the limits may be others
 	x.m.together()
+	if r.Err == nil && min(before, x.m.Level()) < levelOfMeantLeases {
+		x.m.Leases.Unnumber() // also those of a backup: they are places in another cluster's log
+	}
 	return r
 }
 

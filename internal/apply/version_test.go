@@ -88,17 +88,28 @@ func TestStepsOfALeasesEndFollowTheVersion(t *testing.T) {
 
 // A revocation that is for a lease that was there before ends no other one with its ID.
 func TestMeantLeasesFollowTheVersion(t *testing.T) {
-	for _, at := range []struct {
-		level     version.Level
-		only      lease.Only
-		remaining int64
-		want      error
+	whichever, further := &pb.LeaseRevokeRequest{ID: 7}, &pb.LeaseRevokeRequest{ID: 7}
+	Further(further)
+	of := func(number uint64) *pb.LeaseRevokeRequest { return Revocation(lease.Over{ID: 7, Number: number}) }
+	for i, at := range []struct {
+		level version.Level
+		of    lease.Lease
+		req   *pb.LeaseRevokeRequest
+		want  error
 	}{
-		{levelOfMeantLeases - 1, lease.OnlyEnding, 0, nil}, {levelOfMeantLeases - 1, lease.OnlyRunDown, 0, nil},
-		{levelOfMeantLeases, lease.OnlyEnding, 0, fault.LeaseNotFound}, {levelOfMeantLeases, lease.OnlyRunDown, 0, fault.LeaseNotFound},
-		{levelOfMeantLeases, lease.OnlyEnding, 5, fault.LeaseNotFound}, {levelOfMeantLeases, lease.OnlyRunDown, 5, nil},
-		{levelOfMeantLeases, lease.OnlyEnding, lease.Ending, nil}, {levelOfMeantLeases, lease.OnlyRunDown, lease.Ending, nil},
-		{levelOfMeantLeases, 0, 0, nil}, {levelOfMeantLeases, 3, 0, nil},
+		{levelOfMeantLeases - 1, lease.Lease{Number: 3}, of(4), nil},
+		{levelOfMeantLeases - 1, lease.Lease{}, further, nil},
+		{levelOfMeantLeases, lease.Lease{Number: 3}, of(3), nil},
+		{levelOfMeantLeases, lease.Lease{Number: 3}, of(4), fault.LeaseNotFound},
+		{levelOfMeantLeases, lease.Lease{Number: 3}, of(0), fault.LeaseNotFound},
+		{levelOfMeantLeases, lease.Lease{Number: 3, Remaining: lease.Ending}, of(4), fault.LeaseNotFound},
+		{levelOfMeantLeases, lease.Lease{}, of(4), nil},
+		{levelOfMeantLeases, lease.Lease{}, of(0), nil},
+		{levelOfMeantLeases, lease.Lease{Number: 3}, further, fault.LeaseNotFound},
+		{levelOfMeantLeases, lease.Lease{Number: 3, Remaining: 5}, further, fault.LeaseNotFound},
+		{levelOfMeantLeases, lease.Lease{Number: 3, Remaining: lease.Ending}, further, nil},
+		{levelOfMeantLeases, lease.Lease{Number: 3}, whichever, nil},
+		{levelOfMeantLeases, lease.Lease{Number: 3, Remaining: lease.Ending}, whichever, nil},
 	} {
 		w := newTwins(t, 2)
 		for _, r := range []*rig{w.first, w.second} {
@@ -109,15 +120,58 @@ func TestMeantLeasesFollowTheVersion(t *testing.T) {
 		w.succeed(&pb.LeaseGrantRequest{ID: 7, TTL: 600})
 		w.succeed(&pb.PutRequest{Key: []byte("/x"), Lease: 7})
 		for _, r := range []*rig{w.first, w.second} {
-			r.Leases.Checkpoint(7, at.remaining)
+			r.Leases.Load(lease.Lease{ID: 7, TTL: 600, Remaining: at.of.Remaining, Number: at.of.Number})
 		}
-		req := &pb.LeaseRevokeRequest{ID: 7}
-		RevokeOnly(req, at.only)
-		r, _ := w.ask(who{}, req)
-		require.ErrorIs(t, r.Err, at.want, "%+v", at)
+		r, _ := w.ask(who{}, at.req)
+		require.ErrorIs(t, r.Err, at.want, i)
 		_, is := w.first.Leases.Get(7)
-		require.Equal(t, at.want != nil, is, "%+v", at)
+		require.Equal(t, at.want != nil, is, i)
 		w.requireEqual()
+	}
+}
+
+// A lease has a number from the level on that brought them, and a checkpoint then changes no other one. One that was granted before,
+// or in the cluster of a backup, has none.
+func TestNumbersOfLeasesFollowTheVersion(t *testing.T) {
+	for _, partitions := range []int{1, 2} {
+		r := newRig(partitions)
+		r.LoadMembership(membership.OfIDs(1), nil)
+		numbers := func() map[int64]uint64 {
+			all := map[int64]uint64{}
+			r.Leases.Each(func(l lease.Lease) { all[l.ID] = l.Number })
+			return all
+		}
+		grant := func(id int64) (at uint64) {
+			require.NoError(t, r.apply(0, &pb.LeaseGrantRequest{ID: id, TTL: 600})[0].Err)
+			return r.index
+		}
+		version := func(op membership.VersionOp, to version.Level) {
+			c := membership.VersionChange{Op: op, From: r.Level(), To: to}
+			require.NoError(t, r.everywhere(command.Command{Kind: command.ClusterVersion, Body: c.Encode()}).Err)
+		}
+		checkpointed := func(number uint64) bool {
+			r.apply(0, Checkpoints([]lease.Checkpoint{{ID: 3, Number: number}}))
+			r.apply(0, Checkpoints([]lease.Checkpoint{{ID: 3, Remaining: 5, Number: number}}))
+			l, _ := r.Leases.Get(3)
+			return l.Remaining == 5
+		}
+		r.Leases.Load(lease.Lease{ID: 1, TTL: 600, Number: 9})
+		version(membership.Raise, levelOfMeantLeases-1)
+		grant(2)
+		require.Equal(t, map[int64]uint64{1: 0, 2: 0}, numbers())
+		version(membership.Raise, levelOfMeantLeases)
+		first := grant(3)
+		require.Equal(t, map[int64]uint64{1: 0, 2: 0, 3: first}, numbers())
+		require.True(t, checkpointed(first))
+		require.NoError(t, r.apply(0, &pb.LeaseRevokeRequest{ID: 3})[0].Err)
+		second := grant(3)
+		require.Greater(t, second, first)
+		require.Equal(t, map[int64]uint64{1: 0, 2: 0, 3: second}, numbers())
+		require.False(t, checkpointed(first))
+		require.True(t, checkpointed(second))
+		version(membership.Downgrade, levelOfMeantLeases-1)
+		require.Equal(t, map[int64]uint64{1: 0, 2: 0, 3: 0}, numbers())
+		require.True(t, checkpointed(first))
 	}
 }
 

@@ -61,10 +61,11 @@ type Position struct {
 }
 
 // Lease is one lease as it is stored. Remaining is the checkpointed remainder
-// in seconds, 0 for the full TTL. Owner is the user who was granted it, 0 for none.
+// in seconds, 0 for the full TTL. Owner is the user who was granted it, 0 for none. Number tells it from others
+// that have had its ID.
 type Lease struct {
 	ID, TTL, Remaining int64
-	Owner              uint64
+	Owner, Number      uint64
 }
 
 // Member is a server as etcd lists it in its file.

@@ -117,7 +117,7 @@ func TestMetaSurvives(t *testing.T) {
 		}
 	}
 	cut(backend.System{
-		Leases:   []backend.Lease{{ID: 1, TTL: 60}, {ID: -2, TTL: 10, Remaining: 4}, {ID: 3, TTL: 1}},
+		Leases:   []backend.Lease{{ID: 1, TTL: 60, Owner: 1 << 63, Number: 9}, {ID: -2, TTL: 10, Remaining: 4, Number: 1 << 63}, {ID: 3, TTL: 1}},
 		AlarmsOn: []*etcdserverpb.AlarmMember{alarm, {MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT}},
 		Members:  append(members, backend.Member{ID: 1, PeerURLs: []string{"http://gone"}}),
 		Blobs:    map[string][]byte{"map": {1, 2}, "other": {3}},
@@ -140,7 +140,7 @@ func TestMetaSurvives(t *testing.T) {
 		Level:     version.Oldest,
 		Positions: []backend.Position{{Index: 10, Term: 3, Rev: 17}, {Index: 11, Term: 3, Rev: 17}},
 		Compacted: 5, Finished: 5,
-		Leases:  []backend.Lease{{ID: 1, TTL: 60}, {ID: -2, TTL: 10, Remaining: 4}},
+		Leases:  []backend.Lease{{ID: 1, TTL: 60, Owner: 1 << 63, Number: 9}, {ID: -2, TTL: 10, Remaining: 4, Number: 1 << 63}},
 		Members: members,
 		Blobs:   map[string][]byte{"map": {1, 2}},
 	}, m)

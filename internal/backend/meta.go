@@ -295,7 +295,7 @@ func writeMembers(w writer, members []Member, removed []uint64) error {
 }
 
 // encodeLease writes etcd's leasepb.Lease, whose package in etcd's server
-// isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3. The owner is a field of
+// isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3. The owner and the number are fields of
 // ours, which etcd passes over.
 func encodeLease(l Lease) []byte {
 	var b []byte
@@ -305,25 +305,31 @@ func encodeLease(l Lease) []byte {
 			b = protowire.AppendVarint(b, uint64(v))
 		}
 	}
-	if l.Owner != 0 {
-		b = protowire.AppendVarint(protowire.AppendTag(b, leaseOwner, protowire.VarintType), l.Owner)
+	for i, v := range []uint64{l.Owner, l.Number} {
+		if v != 0 {
+			b = protowire.AppendVarint(protowire.AppendTag(b, leaseOwner+protowire.Number(i), protowire.VarintType), v)
+		}
 	}
 	return b
 }
 
-const leaseOwner protowire.Number = 1000
+const (
+	leaseOwner protowire.Number = 1000 + iota
+	leaseNumber
+)
 
 func decodeLease(b []byte) (l Lease, err error) {
 	fields := map[protowire.Number]*int64{1: &l.ID, 2: &l.TTL, 3: &l.Remaining}
-	var owner int64
-	fields[leaseOwner] = &owner
-	defer func() { l.Owner = uint64(owner) }()
+	ours := map[protowire.Number]*uint64{leaseOwner: &l.Owner, leaseNumber: &l.Number}
 	for f, err := range protofield.All(b) {
 		if err != nil {
 			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, err)
 		}
 		if at := fields[f.Number]; at != nil && f.Type == protowire.VarintType {
 			*at = int64(f.Varint)
+		}
+		if at := ours[f.Number]; at != nil && f.Type == protowire.VarintType {
+			*at = f.Varint
 		}
 	}
 	return l, nil

@@ -8,9 +8,12 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	peerpb "github.com/stoa-kv/stoa/api/stoa/peer/v1"
+	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/check"
 	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/lease"
 	"github.com/stoa-kv/stoa/internal/membership"
 	"github.com/stoa-kv/stoa/internal/recovery"
 	"github.com/stoa-kv/stoa/internal/version"
@@ -60,10 +63,21 @@ func later(t *testing.T, level int) (list []command.Command) {
 			command.Command{Kind: command.Check, Body: check.AppendVersion(nil)},
 			command.Command{Kind: command.Verdict, Body: verdict().AppendTo(nil)})
 	}
+	if level >= levelOfMeantLeases {
+		further := &pb.LeaseRevokeRequest{ID: 77}
+		apply.Further(further)
+		list = append(list,
+			command.Command{Kind: command.LeaseRevoke, Body: marshal(t, further)},
+			command.Command{Kind: command.LeaseRevoke, User: auth.Own, Body: marshal(t, apply.Revocation(lease.Over{ID: 77, Number: 300}))},
+			command.Command{Kind: command.LeaseCheckpoint, User: auth.Own, Body: marshal(t, apply.Checkpoints([]lease.Checkpoint{{ID: 77, Remaining: 20, Number: 300}}))})
+	}
 	return list
 }
 
 const levelOfChecks = 6
+
+// levelOfMeantLeases is the level from which on leases have numbers.
+const levelOfMeantLeases = 7
 
 func verdict() *check.Verdict {
 	v := &check.Verdict{Version: check.Version, Place: check.Place{Group: 4, Term: 300, Index: 70_000}, Agree: []uint64{1, 1 << 60}}

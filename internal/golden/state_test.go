@@ -159,7 +159,7 @@ func (s *state) flush() {
 	}
 	changed, gone := s.leases.Cut()
 	for _, l := range changed {
-		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining})
+		cut.System.Leases = append(cut.System.Leases, backend.Lease(l))
 	}
 	cut.System.LeasesRevoked, cut.System.AlarmsOn = gone, s.machine.Alarms()
 	(recovery.Membership{List: s.machine.Membership(), Configs: s.machine.Configurations()}).Cut(&cut.System)

@@ -3,7 +3,12 @@ package lease
 import "time"
 
 // Checkpoint says how much of a lease remains, in seconds, 0 for all of it.
-type Checkpoint struct{ ID, Remaining int64 }
+type Checkpoint struct {
+	ID, Remaining int64
+	Number        uint64 // the lease's
+}
+
+func (t *timer) checkpoint(remaining int64) Checkpoint { return Checkpoint{t.id, remaining, t.number} }
 
 // A lease is checkpointed when less than half of it is left, and then each
 // eighth. A client that keeps its lease alive renews at a third, so it never
@@ -46,36 +51,11 @@ func (e *Expirer) Checkpoints(now time.Time, limit int) []Checkpoint {
 		}
 		e.records.put(t, t.nextRecord(now))
 		remaining := int64((left + time.Second - 1) / time.Second)
-		all := seconds(remaining) >= t.ttl
-		switch {
-		case all && !t.mistaken:
+		if seconds(remaining) >= t.ttl {
 			continue // rounds up to all of it: no checkpoint
-		case all:
-			remaining = 0
-			e.records.put(t, t.firstRecord(now))
 		}
-		t.mistaken = false
-		e.handOut(t)
-		out = append(out, Checkpoint{ID: t.id, Remaining: remaining})
+		t.issued++
+		out = append(out, t.checkpoint(remaining))
 	}
 	return out
-}
-
-// Issued is the number of the checkpoint that was handed out last.
-func (e *Expirer) Issued() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.issued
-}
-
-// Recorded says that checkpoints have been applied, with what Issued was before others were handed out. It isn't called
-// for those of which that isn't known: they may come behind the grant of another lease with the ID.
-func (e *Expirer) Recorded(list []Checkpoint, issued uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, c := range list {
-		if e.open[c.ID] <= issued {
-			delete(e.open, c.ID)
-		}
-	}
 }

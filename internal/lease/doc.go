@@ -21,6 +21,8 @@
 //     shorten the lease under another leader. Hence [Renewal.Reset].
 //  4. A lease whose end is too much work for one command is [Ending] from the
 //     first step on: no renewal, checkpoint or change of leader prolongs it.
+//  5. What a leader decides of a lease has its [Lease.Number], and concerns no other that has had its ID, or is to have it. What
+//     a client asks for concerns whichever has the ID when it is executed.
 //
 // In: apply changes the table; the node renews, and has what is due expire.
 // Out: lease ids to revoke and checkpoints, for the [Log]. The package imports fault

@@ -23,12 +23,10 @@ type Expirer struct {
 	term    uint64 // counts the times at which it began to lead, or stopped
 	hears   bool   // of leases that come and go: it has begun to lead
 	leads   bool   // all leases have their timers
-	issued  uint64 // counts the checkpoints handed out, of whatever lease, and whenever it led
 	timers  map[int64]*timer
-	open    map[int64]uint64 // the numbers of the last checkpoints, by ID, that aren't known to be applied
-	ends    queue            // ordered by the time at which they expire, or the next step of their end is to be made
-	records queue            // ordered by the time of the next checkpoint to propose
-	revoked queue            // those whose revocation is under way, ordered by the time to propose it again
+	ends    queue // ordered by the time at which they expire, or the next step of their end is to be made
+	records queue // ordered by the time of the next checkpoint to propose
+	revoked queue // those whose revocation is under way, ordered by the time to propose it again
 }
 
 // NewExpirer returns an expirer that is not leading.
@@ -41,7 +39,7 @@ func NewExpirer() *Expirer {
 func (e *Expirer) forget() {
 	e.term++
 	e.hears, e.leads = false, false
-	e.timers, e.open = map[int64]*timer{}, map[int64]uint64{}
+	e.timers = map[int64]*timer{}
 	e.ends = queue{slot: 0}
 	e.records = queue{slot: 1}
 	e.revoked = queue{slot: 2}
@@ -49,20 +47,19 @@ func (e *Expirer) forget() {
 
 // timer is the leader's state of one lease.
 type timer struct {
-	id  int64
-	ttl time.Duration
-	end time.Time // when it expires
+	id     int64
+	number uint64
+	ttl    time.Duration
+	end    time.Time // when it expires
 	// ending says that it is over, and that its end takes several steps. Between two of them it waits among the
 	// others that have run out, each in its turn: so many large ones don't keep the others.
 	ending bool
 	// fresh says that it was granted while this server led, and not renewed since.
 	fresh bool
-	// issued is the number of the last checkpoint handed out, and cleared that of the last which a
+	// issued counts the checkpoints handed out, and cleared those of them which a
 	// later reset is known to have undone. While they differ, the table holds,
 	// or may come to hold, a remaining time from before the last renewal.
 	issued, cleared uint64
-	// mistaken says that the log has, or may come to have, what remained of an earlier lease with this ID.
-	mistaken bool
 
 	wake [3]time.Time // per queue
 	pos  [3]int       // per queue; -1: not in it
@@ -116,7 +113,7 @@ func (e *Expirer) take(term uint64, ids []int64, now time.Time, table *Table, ex
 			continue
 		}
 		if l.Remaining > 0 {
-			e.issue(t)
+			t.issued = 1
 		}
 		e.schedule(t, now, now.Add(extend+seconds(l.left())))
 	}
@@ -132,9 +129,6 @@ func (e *Expirer) Demote() {
 
 // Granted adds a lease that was just granted. On a server that doesn't lead
 // it does nothing, like the methods below.
-//
-// What remained of an earlier lease with its ID may get into the log behind the grant: then what is true is to be logged behind that,
-// and until it is a renewal demands a reset.
 func (e *Expirer) Granted(l Lease, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,9 +137,6 @@ func (e *Expirer) Granted(l Lease, now time.Time) {
 	}
 	t := e.add(l)
 	t.fresh = true
-	if _, t.mistaken = e.open[l.ID]; t.mistaken {
-		e.issue(t)
-	}
 	e.schedule(t, now, now.Add(seconds(l.left())))
 }
 
@@ -206,11 +197,12 @@ func (e *Expirer) over(t *timer, now time.Time) bool {
 // Renewal is the result of a request to renew a lease.
 type Renewal struct {
 	TTL int64 // in seconds
-	// Reset, if not 0, demands that a checkpoint with nothing remaining is
-	// logged and applied before the renewal is acknowledged; then Cleared is
-	// called with this number. Resets and the checkpoints of Checkpoints must
-	// be proposed in the order in which the expirer returned them.
-	Reset uint64
+	// Reset, if there is one, is to be logged and applied before the renewal is acknowledged; then Cleared is
+	// called. Resets and other checkpoints must be proposed in the order in which the expirer returned them.
+	Reset []Checkpoint
+
+	timer  *timer
+	issued uint64
 }
 
 // Renew gives a lease its full time again.
@@ -235,71 +227,46 @@ func (e *Expirer) Renew(id int64, now time.Time) (Renewal, error) {
 	}
 	t.fresh = false
 	e.schedule(t, now, end)
-	r := Renewal{TTL: int64(t.ttl / time.Second)}
+	r := Renewal{TTL: int64(t.ttl / time.Second), timer: t, issued: t.issued}
 	if t.issued > t.cleared {
-		r.Reset = t.issued
+		r.Reset = []Checkpoint{t.checkpoint(0)}
 	}
 	return r, nil
 }
 
-// Shorten gives a lease that has just been granted less than its full time. If it says so,
-// a checkpoint of the remaining time must be logged; it and other checkpoints must be
-// proposed in the order in which the expirer returned them. It never prolongs a lease, and none loses what a renewal has
+// Shorten gives a lease that has just been granted less than its full time. What it returns must be logged, in its order
+// among other checkpoints. It never prolongs a lease, and none loses what a renewal has
 // told: one that comes late leaves a lease as it is which has been renewed, or may have been, under an earlier leader.
-func (e *Expirer) Shorten(id, remaining int64, now time.Time) (log bool, err error) {
+func (e *Expirer) Shorten(id, remaining int64, now time.Time) ([]Checkpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.leads {
-		return false, fault.NotLeader
+		return nil, fault.NotLeader
 	}
 	t := e.timers[id]
 	if t == nil || e.over(t, now) {
-		return false, fault.LeaseNotFound
+		return nil, fault.LeaseNotFound
 	}
 	end := now.Add(seconds(remaining))
 	if !t.fresh || !end.Before(t.end) {
-		return false, nil
+		return nil, nil
 	}
 	e.schedule(t, now, end)
-	e.handOut(t)
-	return true, nil
+	t.issued++
+	return []Checkpoint{t.checkpoint(remaining)}, nil
 }
 
-// Cleared says that the reset that a renewal demanded has been applied. One that was demanded for an earlier lease with the ID
-// says nothing about what this one has handed out.
-func (e *Expirer) Cleared(id int64, reset uint64) {
+// Cleared says that the reset that a renewal demanded has been applied.
+func (e *Expirer) Cleared(r Renewal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t := e.timers[id]; t != nil && reset > t.cleared && reset <= t.issued {
-		t.cleared = reset
-	}
+	r.timer.cleared = max(r.timer.cleared, r.issued)
 }
 
 // Over is a lease whose time is over.
 type Over struct {
-	ID   int64
-	Only Only // which it is to be when the revocation gets its place in the log
-}
-
-// Only is which lease is meant by a revocation. A client that was told of its end may be granted another with the same ID.
-type Only uint64
-
-const (
-	Any         Only = iota
-	OnlyEnding       // one whose end has begun: the revocation is a further step
-	OnlyRunDown      // one of which, by the log, something is gone, or whose end has begun
-)
-
-// meant is which lease has run out. Is a checkpoint of what remained of it handed out, the log says that something is gone, as of no
-// lease that has just been granted. It isn't said again when the revocation is: the checkpoint may have been lost.
-func (e *Expirer) meant(t *timer) Only {
-	switch {
-	case t.ending:
-		return OnlyEnding
-	case !e.revoked.has(t) && t.issued > t.cleared:
-		return OnlyRunDown
-	}
-	return Any
+	ID     int64
+	Number uint64
 }
 
 // Due returns expired leases, whose revocation is to be proposed now, as long as not more than limit
@@ -316,7 +283,7 @@ func (e *Expirer) Due(now time.Time, limit int) []Over {
 		return e.ends.due(now)
 	}
 	for t := next(); t != nil && len(due) < limit; t = next() {
-		due = append(due, Over{t.id, e.meant(t)})
+		due = append(due, Over{t.id, t.number})
 		e.revoke(t, now.Add(revokeRetry))
 	}
 	return due
@@ -334,21 +301,12 @@ func (e *Expirer) Remaining(id int64, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// issue numbers a checkpoint of a lease. No earlier lease with its ID had the number, nor did this one under an earlier leader.
-func (e *Expirer) issue(t *timer) {
-	e.issued++
-	t.issued = e.issued
-}
-
-// handOut numbers a checkpoint that is going to be logged. Until Recorded it may come behind the grant of another lease with the ID.
-func (e *Expirer) handOut(t *timer) {
-	e.issue(t)
-	e.open[t.id] = t.issued
-}
-
 func (e *Expirer) add(l Lease) *timer {
-	e.remove(l.ID) // Promote may have found it in the table already
-	t := &timer{id: l.ID, ttl: seconds(l.TTL), pos: [3]int{-1, -1, -1}}
+	t := &timer{id: l.ID, number: l.Number, ttl: seconds(l.TTL), pos: [3]int{-1, -1, -1}}
+	if same := e.timers[l.ID]; same != nil { // Promote has found it in the table already
+		t.issued = same.issued
+		e.remove(l.ID)
+	}
 	e.timers[l.ID] = t
 	return t
 }
@@ -356,10 +314,6 @@ func (e *Expirer) add(l Lease) *timer {
 func (e *Expirer) schedule(t *timer, now, end time.Time) {
 	t.end = end
 	e.ends.put(t, end)
-	if t.mistaken { // the reset of a renewal may not get into the log
-		e.records.put(t, now)
-		return
-	}
 	e.records.put(t, t.firstRecord(now))
 }
 

@@ -109,8 +109,8 @@ func TestPromotedInSteps(t *testing.T) {
 		e.Revoked(id)
 	}
 	grant := func(id, ttl int64) {
-		l, err := table.Grant(id, ttl, 0)
-		require.NoError(t, err)
+		l := Lease{ID: id, TTL: ttl}
+		require.NoError(t, table.Grant(l))
 		e.Granted(l, at(1))
 	}
 	set := e.Promote(at(0), table, 0)
@@ -167,7 +167,7 @@ func TestPromotedBesideApply(t *testing.T) {
 			}
 			_ = table.Revoke(gone)
 			e.Revoked(gone)
-			if l, err := table.Grant(come, 120, 0); err == nil {
+			if l := (Lease{ID: come, TTL: 120}); table.Grant(l) == nil {
 				e.Granted(l, at(1))
 			}
 		}
@@ -205,10 +205,10 @@ func TestCheckpointsBeginAtHalf(t *testing.T) {
 	e, _ := leading(t)
 	e.Granted(Lease{ID: 1, TTL: 80}, at(0))
 	require.Empty(t, e.Checkpoints(at(39), 10))
-	require.Equal(t, []Checkpoint{{1, 40}}, e.Checkpoints(at(40), 10))
+	require.Equal(t, []Checkpoint{{ID: 1, Remaining: 40}}, e.Checkpoints(at(40), 10))
 	require.Empty(t, e.Checkpoints(at(49), 10))
-	require.Equal(t, []Checkpoint{{1, 30}}, e.Checkpoints(at(50.5), 10), "29.5 s are rounded up")
-	require.Equal(t, []Checkpoint{{1, 1}}, e.Checkpoints(at(79.9), 10))
+	require.Equal(t, []Checkpoint{{ID: 1, Remaining: 30}}, e.Checkpoints(at(50.5), 10), "29.5 s are rounded up")
+	require.Equal(t, []Checkpoint{{ID: 1, Remaining: 1}}, e.Checkpoints(at(79.9), 10))
 	require.Empty(t, e.Checkpoints(at(81), 10), "what is over is revoked, not recorded")
 
 	// However short a lease is, one checkpoint a second must do.
@@ -226,7 +226,7 @@ func TestARenewedLeaseNeedsNoCheckpoint(t *testing.T) {
 	for s := 0.0; s < 1000; s += 30 {
 		r, err := e.Renew(1, at(s))
 		require.NoError(t, err)
-		require.Zero(t, r.Reset)
+		require.Empty(t, r.Reset)
 		require.Empty(t, e.Checkpoints(at(s), 10))
 	}
 }
@@ -239,27 +239,27 @@ func TestRenewalUndoesTheCheckpoint(t *testing.T) {
 	require.Len(t, e.Checkpoints(at(40), 10), 1)
 	first, err := e.Renew(1, at(41))
 	require.NoError(t, err)
-	require.NotZero(t, first.Reset, "the checkpoint may still be on its way, it counts all the same")
+	require.Equal(t, []Checkpoint{{ID: 1}}, first.Reset, "the checkpoint may still be on its way, it counts all the same")
 	again, err := e.Renew(1, at(42))
 	require.NoError(t, err)
-	require.NotZero(t, again.Reset, "the first reset may get lost")
+	require.NotEmpty(t, again.Reset, "the first reset may get lost")
 
 	require.Len(t, e.Checkpoints(at(80), 10), 1) // half of 60 s after 42
-	e.Cleared(1, first.Reset)
-	e.Cleared(1, again.Reset)
+	e.Cleared(first)
+	e.Cleared(again)
 	r, err := e.Renew(1, at(81))
 	require.NoError(t, err)
-	require.NotZero(t, r.Reset, "those resets were proposed before the last checkpoint")
-	e.Cleared(1, r.Reset)
+	require.NotEmpty(t, r.Reset, "those resets were proposed before the last checkpoint")
+	e.Cleared(r)
 	r, err = e.Renew(1, at(82))
 	require.NoError(t, err)
-	require.Zero(t, r.Reset)
+	require.Empty(t, r.Reset)
 
 	// A new leader finds the checkpoint in the table.
 	e, _ = leading(t, Lease{ID: 1, TTL: 60, Remaining: 20})
 	r, err = e.Renew(1, at(1))
 	require.NoError(t, err)
-	require.NotZero(t, r.Reset)
+	require.NotEmpty(t, r.Reset)
 	left, _ := e.Remaining(1, at(1))
 	require.Equal(t, time.Minute, left)
 }
@@ -285,13 +285,13 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 				r, err := e.Renew(1, now)
 				switch {
 				case err != nil:
-				case r.Reset == 0:
+				case r.Reset == nil:
 					renewed = asked
 				default:
 					log = append(log, func(leads bool) {
 						table.Checkpoint(1, 0)
 						if leads {
-							e.Cleared(1, r.Reset)
+							e.Cleared(r)
 							renewed = asked
 						}
 					})
@@ -404,20 +404,20 @@ func TestEndingLeasesDoNotKeepOthers(t *testing.T) {
 func TestShorten(t *testing.T) {
 	e, table := leading(t)
 	for id := int64(1); id <= 2; id++ {
-		l, err := table.Grant(id, 60, 0)
-		require.NoError(t, err)
+		l := Lease{ID: id, TTL: 60, Number: 9}
+		require.NoError(t, table.Grant(l))
 		e.Granted(l, at(0))
 		log, err := e.Shorten(id, 5, at(1))
 		require.NoError(t, err)
-		require.True(t, log)
+		require.Equal(t, []Checkpoint{{ID: id, Remaining: 5, Number: 9}}, log)
 		table.Checkpoint(id, 5)
 	}
 	log, err := e.Shorten(1, 30, at(1))
 	require.NoError(t, err)
-	require.False(t, log, "it isn't prolonged")
+	require.Empty(t, log, "it isn't prolonged")
 	r, err := e.Renew(2, at(2))
 	require.NoError(t, err)
-	require.NotZero(t, r.Reset, "the log says that less remains")
+	require.NotEmpty(t, r.Reset, "the log says that less remains")
 	require.Equal(t, []int64{1}, due(e, at(6), 10))
 	_, err = e.Shorten(1, 1, at(6))
 	require.ErrorIs(t, err, fault.LeaseNotFound)
@@ -436,60 +436,50 @@ func TestShorten(t *testing.T) {
 func TestShortenLate(t *testing.T) {
 	e, table := leading(t)
 	for id := int64(1); id <= 2; id++ {
-		l, err := table.Grant(id, 60, 0)
-		require.NoError(t, err)
+		l := Lease{ID: id, TTL: 60}
+		require.NoError(t, table.Grant(l))
 		e.Granted(l, at(0))
 	}
 	r, err := e.Renew(1, at(1))
 	require.NoError(t, err)
-	require.Equal(t, Renewal{TTL: 60}, r)
+	require.EqualValues(t, 60, r.TTL)
+	require.Empty(t, r.Reset)
 	log, err := e.Shorten(1, 5, at(2))
 	require.NoError(t, err)
-	require.False(t, log)
+	require.Empty(t, log)
 	require.Equal(t, []int64{2}, due(e, at(60), 10), "which was not renewed")
 	require.Equal(t, []int64{1}, due(e, at(61), 10))
 
 	e.Promote(at(3), table, 0)()
 	log, err = e.Shorten(2, 5, at(4))
 	require.NoError(t, err)
-	require.False(t, log)
+	require.Empty(t, log)
 	require.Empty(t, due(e, at(62), 10))
 }
 
-// What is over tells what the log says of it, by which another lease with the same ID is known.
-func TestOver(t *testing.T) {
-	e, _ := leading(t)
-	for id := int64(1); id <= 3; id++ {
-		e.Granted(Lease{ID: id, TTL: 8}, at(0))
-	}
-	require.Len(t, e.Checkpoints(at(4), 2), 2)
-	require.Equal(t, []Over{{ID: 1, Only: OnlyRunDown}}, e.Due(at(8), 1))
-	e.Revoked(1)
-	require.Equal(t, []Over{{ID: 2, Only: OnlyRunDown}, {ID: 3}}, e.Due(at(8), 2), "of the last one there is no checkpoint")
-	require.Equal(t, []Over{{ID: 2}, {ID: 3}}, e.Due(at(11), 2), "it may have been lost")
-	e.Ending(2, at(12))
-	e.Again(2, at(12))
-	require.Equal(t, []Over{{ID: 2, Only: OnlyEnding}}, e.Due(at(12), 2))
-
-	e, _ = leading(t)
-	e.Granted(Lease{ID: 1, TTL: 8}, at(0))
-	require.Len(t, e.Checkpoints(at(4), 2), 1)
+// All that is decided of a lease has its number, whichever leader does so.
+func TestDecisionsHaveNumbers(t *testing.T) {
+	e, table := leading(t, Lease{ID: 1, TTL: 8, Number: 5})
+	l := Lease{ID: 2, TTL: 8, Number: 6}
+	require.NoError(t, table.Grant(l))
+	e.Granted(l, at(0))
+	require.Equal(t, []Checkpoint{{ID: 1, Remaining: 4, Number: 5}, {ID: 2, Remaining: 4, Number: 6}}, e.Checkpoints(at(4), 2))
 	r, err := e.Renew(1, at(5))
 	require.NoError(t, err)
-	e.Cleared(1, r.Reset)
-	require.Equal(t, []Over{{ID: 1}}, e.Due(at(13), 2), "all of it is there again")
+	require.Equal(t, []Checkpoint{{ID: 1, Number: 5}}, r.Reset)
+	require.Equal(t, []Over{{ID: 2, Number: 6}}, e.Due(at(8), 2))
+	require.Equal(t, []Over{{ID: 2, Number: 6}}, e.Due(at(11), 2), "it may have been lost")
+	e.Ending(2, at(12))
+	e.Again(2, at(12))
+	require.Equal(t, []Over{{ID: 2, Number: 6}}, e.Due(at(12), 2))
 }
 
-// What an earlier lease with the ID has left in the log is undone also if a renewal that was to do so wasn't logged.
-func TestWhatIsMistakenIsUndone(t *testing.T) {
-	e, _ := leading(t)
-	e.Granted(Lease{ID: 1, TTL: 60}, at(0))
-	require.Len(t, e.Checkpoints(at(40), 1), 1)
-	e.Revoked(1)
-	e.Granted(Lease{ID: 1, TTL: 60}, at(41))
-	r, err := e.Renew(1, at(41))
+// What a leader that begins has handed out of a lease whose grant it hears of later is undone by a renewal.
+func TestACheckpointBeforeTheGrantIsHeard(t *testing.T) {
+	e, _ := leading(t, Lease{ID: 1, TTL: 8, Number: 5})
+	require.Len(t, e.Checkpoints(at(4), 1), 1)
+	e.Granted(Lease{ID: 1, TTL: 8, Number: 5}, at(5))
+	r, err := e.Renew(1, at(6))
 	require.NoError(t, err)
-	require.NotZero(t, r.Reset)
-	require.Equal(t, []Checkpoint{{1, 0}}, e.Checkpoints(at(41.1), 1))
-	require.Empty(t, e.Checkpoints(at(70), 1))
+	require.NotEmpty(t, r.Reset)
 }

@@ -55,13 +55,13 @@ func (l *Leader) Renew(log Log, id int64, done func(ttl int64, err error)) {
 	l.order.Lock()
 	defer l.order.Unlock()
 	r, err := l.Expirer.Renew(id, l.now())
-	if err != nil || r.Reset == 0 {
+	if err != nil || r.Reset == nil {
 		done(r.TTL, err)
 		return
 	}
-	log.Checkpoint(epoch, []Checkpoint{{ID: id}}, func(err error) {
+	log.Checkpoint(epoch, r.Reset, func(err error) {
 		if err == nil {
-			l.Expirer.Cleared(id, r.Reset)
+			l.Expirer.Cleared(r)
 		}
 		done(r.TTL, err)
 	})
@@ -76,11 +76,12 @@ func (l *Leader) Shorten(log Log, id, remaining int64, done func(error)) {
 	}
 	l.order.Lock()
 	defer l.order.Unlock()
-	if changed, err := l.Expirer.Shorten(id, remaining, l.now()); err != nil || !changed {
+	shorter, err := l.Expirer.Shorten(id, remaining, l.now())
+	if err != nil || shorter == nil {
 		done(err)
 		return
 	}
-	l.checkpoint(log, epoch, []Checkpoint{{ID: id, Remaining: remaining}}, done)
+	log.Checkpoint(epoch, shorter, done)
 }
 
 // Expire has the log revoke what has run out, as long as not more than so many revocations are under way, and note up to
@@ -100,19 +101,8 @@ func (l *Leader) Expire(log Log, revocations, checkpoints int) {
 	l.order.Lock()
 	defer l.order.Unlock()
 	if due := l.Expirer.Checkpoints(l.now(), checkpoints); len(due) > 0 {
-		l.checkpoint(log, epoch, due, func(error) {})
+		log.Checkpoint(epoch, due, func(error) {})
 	}
-}
-
-// checkpoint has checkpoints logged that have just been handed out. With order held.
-func (l *Leader) checkpoint(log Log, epoch uint64, list []Checkpoint, done func(error)) {
-	issued := l.Expirer.Issued()
-	log.Checkpoint(epoch, list, func(err error) {
-		if err == nil {
-			l.Expirer.Recorded(list, issued)
-		}
-		done(err)
-	})
 }
 
 // TimeToLive is what is left of a lease that the table has, not above 0 when it has run out and is not revoked yet. revision is

@@ -7,41 +7,59 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// held is a log that keeps the last checkpoints until a test has them applied.
+// held is a log that keeps the last checkpoints, and the revocations, until a test has them applied.
 type held struct {
-	list []Checkpoint
-	done func(error)
+	list  []Checkpoint
+	done  func(error)
+	overs []Over
 }
 
-func (h *held) Revoke(uint64, Over, func(error)) {}
+func (h *held) Revoke(_ uint64, over Over, _ func(error)) { h.overs = append(h.overs, over) }
 
 func (h *held) Checkpoint(_ uint64, list []Checkpoint, done func(error)) { h.list, h.done = list, done }
 
 func (h *held) apply(t *testing.T, table *Table, want ...Checkpoint) {
 	require.Equal(t, want, h.list)
 	for _, c := range h.list {
-		table.Checkpoint(c.ID, c.Remaining)
+		applyCheckpoint(table, c)
 	}
 	h.list = nil
 	h.done(nil)
 }
 
-// What is handed out of a lease may get into the log behind the end of that, and another's grant with the same ID. Of what it then says of the
-// other one that must not end early, under no leader, nor may a renewal be acknowledged that the next leader doesn't know of.
-func TestRecordsOfAnEarlierLease(t *testing.T) {
+// As package apply does.
+func applyCheckpoint(table *Table, c Checkpoint) (applied bool) {
+	l, is := table.Get(c.ID)
+	if is = is && l.Is(c.Number); is {
+		table.Checkpoint(c.ID, c.Remaining)
+	}
+	return is
+}
+
+func applyRevocation(table *Table, over Over) (applied bool) {
+	l, is := table.Get(over.ID)
+	return is && l.Is(over.Number) && table.Revoke(over.ID) == nil
+}
+
+// What is decided of a lease may get into the log behind the end of that, and another's grant with the same ID. It says nothing of the
+// other one.
+func TestDecisionsForAnEarlierLease(t *testing.T) {
 	var (
 		now   time.Time
 		log   held
 		table = NewTable()
 		l     = NewLeader(func() time.Time { return now })
 	)
-	grant := func(seconds float64) {
-		now = at(seconds)
+	revoked := func() {
 		if table.Revoke(1) == nil {
 			l.Expirer.Revoked(1)
 		}
-		granted, err := table.Grant(1, 60, 0)
-		require.NoError(t, err)
+	}
+	grant := func(seconds float64, number uint64) {
+		now = at(seconds)
+		revoked()
+		granted := Lease{ID: 1, TTL: 60, Number: number}
+		require.NoError(t, table.Grant(granted))
 		l.Expirer.Granted(granted, now)
 	}
 	left := func() time.Duration {
@@ -50,54 +68,40 @@ func TestRecordsOfAnEarlierLease(t *testing.T) {
 		left, _ := next.Remaining(1, now)
 		return left
 	}
-	renewed := false
-	renew := func() { l.Renew(&log, 1, func(_ int64, err error) { renewed = err == nil }) }
 	l.Lead(1, table, 0)()
 
-	grant(0)
+	grant(0, 1)
 	now = at(50)
 	l.Expire(&log, 1, 1)
-	grant(50.1)
-	log.apply(t, table, Checkpoint{1, 10})
-	now = at(50.2)
-	l.Expire(&log, 1, 1)
-	log.apply(t, table, Checkpoint{1, 0})
+	grant(50.1, 2)
+	log.apply(t, table, Checkpoint{1, 10, 1})
 	require.Equal(t, time.Minute, left())
+
+	l.Shorten(&log, 1, 5, func(error) {})
+	grant(50.2, 3)
+	log.apply(t, table, Checkpoint{1, 5, 2})
+	require.Equal(t, time.Minute, left(), "another one was to have less")
 
 	now = at(100)
 	l.Expire(&log, 1, 1)
-	grant(100.1)
-	log.apply(t, table, Checkpoint{1, 11})
-	renew()
-	require.False(t, renewed, "the log says that less remains")
-	log.apply(t, table, Checkpoint{1, 0})
-	require.True(t, renewed)
-	require.Equal(t, time.Minute, left())
+	log.apply(t, table, Checkpoint{1, 11, 3})
+	renewed := false
+	l.Renew(&log, 1, func(_ int64, err error) { renewed = err == nil })
+	grant(100.1, 4)
+	table.Checkpoint(1, 5)
+	log.apply(t, table, Checkpoint{1, 0, 3})
+	require.True(t, renewed, "the lease was, though it is gone")
+	require.Equal(t, 5*time.Second, left(), "the reset was an earlier one's")
 
-	grant(100.1) // nothing is taken from one that has been renewed
-	l.Shorten(&log, 1, 5, func(error) {})
-	grant(100.2)
-	log.apply(t, table, Checkpoint{1, 5})
-	now = at(100.3)
+	now = at(161)
 	l.Expire(&log, 1, 1)
-	log.apply(t, table, Checkpoint{1, 0})
-	require.Equal(t, time.Minute, left(), "another one was to have less")
-
-	renewed = false
-	now = at(150)
-	l.Expire(&log, 1, 1)
-	log.apply(t, table, Checkpoint{1, 11})
-	renew()
-	grant(150.1)
-	log.apply(t, table, Checkpoint{1, 0})
-	now = at(190)
-	l.Expire(&log, 1, 1)
-	log.apply(t, table, Checkpoint{1, 21})
-	renewed = false
-	renew()
-	require.False(t, renewed, "the reset was an earlier one's")
-	log.apply(t, table, Checkpoint{1, 0})
-	require.True(t, renewed)
+	now = now.Add(revokeRetry)
+	l.Expire(&log, 1, 1) // the log has stood still
+	require.Equal(t, []Over{{1, 4}, {1, 4}}, log.overs)
+	require.True(t, applyRevocation(table, log.overs[0]))
+	l.Expirer.Revoked(1)
+	grant(164.1, 5)
+	require.False(t, applyRevocation(table, log.overs[1]))
 }
 
 // That a reset has been applied may be said late, of a lease that was revoked since, or by a leader that leads again. It undoes nothing of what
@@ -112,8 +116,8 @@ func TestAResetThatIsToldLate(t *testing.T) {
 				l     = NewLeader(func() time.Time { return now })
 			)
 			grant := func() {
-				granted, err := table.Grant(1, 60, 0)
-				require.NoError(t, err)
+				granted := Lease{ID: 1, TTL: 60}
+				require.NoError(t, table.Grant(granted))
 				l.Expirer.Granted(granted, now)
 			}
 			renewed := false
@@ -122,7 +126,7 @@ func TestAResetThatIsToldLate(t *testing.T) {
 			grant()
 			now = at(50)
 			l.Expire(&log, 1, 1)
-			log.apply(t, table, Checkpoint{1, 10})
+			log.apply(t, table, Checkpoint{ID: 1, Remaining: 10})
 			renew()
 			late := log.done // of the reset, which is applied here
 
@@ -132,7 +136,7 @@ func TestAResetThatIsToldLate(t *testing.T) {
 				grant()
 				now = at(100)
 				l.Expire(&log, 1, 1)
-				log.apply(t, table, Checkpoint{1, 10})
+				log.apply(t, table, Checkpoint{ID: 1, Remaining: 10})
 			} else {
 				table.Checkpoint(1, 0)
 				now = at(100)
@@ -145,7 +149,7 @@ func TestAResetThatIsToldLate(t *testing.T) {
 			renewed = false
 			renew()
 			require.False(t, renewed, "the log says that less remains")
-			log.apply(t, table, Checkpoint{1, 0})
+			log.apply(t, table, Checkpoint{ID: 1})
 			require.True(t, renewed)
 		})
 	}

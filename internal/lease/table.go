@@ -16,12 +16,18 @@ const MaxTTL = 9_000_000_000
 type Lease struct {
 	ID  int64
 	TTL int64
-	// Owner is the ID of the user who was granted it, 0 without authentication.
-	Owner uint64
 	// Remaining is its remaining time at the last checkpoint; 0 means all, and
 	// [Ending] that it is over, although some of its keys still exist.
 	Remaining int64
+	// Owner is the ID of the user who was granted it, 0 without authentication.
+	Owner uint64
+	// Number tells it from all other leases that have had its ID, or are to have it. 0: it has none, as it was granted
+	// below the cluster's version that has them.
+	Number uint64
 }
+
+// Is reports whether what is meant for the lease with a number is for this one. One without may be any.
+func (l Lease) Is(number uint64) bool { return l.Number == 0 || l.Number == number }
 
 // Ending is the remaining time of a lease that ends in several steps.
 const Ending = -1
@@ -57,24 +63,34 @@ func (t *Table) Load(leases ...Lease) {
 	}
 }
 
-// Grant adds a lease. The proposer has chosen the id and raised the TTL to the
-// least that its election timeout allows; here both are taken as they are. owner is the ID
-// of the user, 0 for none.
-func (t *Table) Grant(id, ttl int64, owner uint64) (Lease, error) {
+// Grant adds a lease. The proposer has chosen the ID and raised the TTL to the
+// least that its election timeout allows; here both are taken as they are.
+func (t *Table) Grant(l Lease) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if id == 0 {
-		return Lease{}, fault.LeaseNotFound
+	if l.ID == 0 {
+		return fault.LeaseNotFound
 	}
-	if ttl > MaxTTL {
-		return Lease{}, fault.LeaseTTLTooLarge
+	if l.TTL > MaxTTL {
+		return fault.LeaseTTLTooLarge
 	}
-	if _, ok := t.leases[id]; ok {
-		return Lease{}, fault.LeaseExists
+	if _, ok := t.leases[l.ID]; ok {
+		return fault.LeaseExists
 	}
-	l := Lease{ID: id, TTL: ttl, Owner: owner}
 	t.set(l)
-	return l, nil
+	return nil
+}
+
+// Unnumber takes the numbers of all leases away.
+func (t *Table) Unnumber() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.leases {
+		if l.Number != 0 {
+			l.Number = 0
+			t.set(l)
+		}
+	}
 }
 
 // Revoke removes a lease. The caller deletes its keys.

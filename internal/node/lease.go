@@ -73,7 +73,7 @@ func (n *Node) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 		switch {
 		case errors.Is(err, fault.LeaseEnding):
 			ended = true
-			apply.RevokeOnly(r, lease.OnlyEnding)
+			apply.Further(r)
 			if err := n.pause(ctx, betweenSteps); err != nil {
 				return nil, err
 			}
@@ -305,9 +305,5 @@ func (l leaseLog) Revoke(epoch uint64, over lease.Over, done func(error)) {
 
 // Checkpoint implements lease.Log.
 func (l leaseLog) Checkpoint(epoch uint64, list []lease.Checkpoint, done func(error)) {
-	req := &pb.LeaseCheckpointRequest{}
-	for _, p := range list {
-		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: p.ID, Remaining_TTL: p.Remaining})
-	}
-	l.c.propose(epoch, command.LeaseCheckpoint, req, done)
+	l.c.propose(epoch, command.LeaseCheckpoint, apply.Checkpoints(list), done)
 }

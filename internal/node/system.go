@@ -47,7 +47,7 @@ func (s *systemState) cut(c *core) backend.System {
 	var sys backend.System
 	changed, gone := c.leases.Cut()
 	for _, l := range changed {
-		sys.Leases = append(sys.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
+		sys.Leases = append(sys.Leases, backend.Lease(l))
 	}
 	sys.LeasesRevoked = gone
 	s.nextAlarms = c.machine.Alarms()

@@ -32,7 +32,7 @@ func Load(b *backend.Backend, meta *backend.Meta, m *placement.Map, joins bool, 
 	}
 	leases := lease.NewTable()
 	for _, l := range meta.Leases {
-		leases.Load(lease.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
+		leases.Load(lease.Lease(l))
 	}
 	return stores, leases, nil
 }

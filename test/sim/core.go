@@ -272,7 +272,7 @@ func (c *core) Changes(p int, rev int64, changes []store.Change) {
 type observer struct{ *core }
 
 func (o observer) LeaseGranted(l lease.Lease) {
-	o.l.sv.c.ledger.system(o.core, systemEvent{granted: l.ID, ttl: l.TTL})
+	o.l.sv.c.ledger.system(o.core, systemEvent{granted: l.ID, ttl: l.TTL, number: l.Number})
 	o.l.leases.Expirer.Granted(l, o.l.clock())
 }
 

@@ -85,7 +85,7 @@ func (c *core) cut() (*backend.Cut, *placement.Map) {
 	cut := &backend.Cut{Partitions: make([]store.Cut, len(c.stores))}
 	changed, gone := c.leases.Cut()
 	for _, l := range changed {
-		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
+		cut.System.Leases = append(cut.System.Leases, backend.Lease(l))
 	}
 	cut.System.LeasesRevoked = gone
 	placed := c.machine.StoredPlacement()

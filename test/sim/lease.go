@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -58,11 +59,7 @@ func (l leaseLog) Revoke(epoch uint64, over lease.Over, done func(error)) {
 
 // Checkpoint implements lease.Log.
 func (l leaseLog) Checkpoint(epoch uint64, list []lease.Checkpoint, done func(error)) {
-	req := &pb.LeaseCheckpointRequest{}
-	for _, p := range list {
-		req.Checkpoints = append(req.Checkpoints, &pb.LeaseCheckpoint{ID: p.ID, Remaining_TTL: p.Remaining})
-	}
-	l.c.propose(epoch, command.LeaseCheckpoint, req, done)
+	l.c.propose(epoch, command.LeaseCheckpoint, apply.Checkpoints(list), done)
 }
 
 // propose submits a command of the server's own, as node's does.
@@ -165,7 +162,9 @@ func (c *cluster) expired(req *pb.LeaseRevokeRequest) {
 // passed since the grant and the last renewal that a client knows of.
 func (c *cluster) checkLeases(*past) {
 	ttl, ended := map[int64]time.Duration{}, map[int64]time.Duration{}
-	for _, e := range c.ledger.systems {
+	for _, at := range slices.Sorted(maps.Keys(c.ledger.systems)) {
+		e := c.ledger.systems[at]
+		delete(ended, e.granted) // the ID is another one's
 		if e.revoked != 0 {
 			ended[e.revoked] = e.at
 		}

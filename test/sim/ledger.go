@@ -52,6 +52,7 @@ type logPlace struct{ index, term uint64 }
 // systemEvent is a change of what all partitions share.
 type systemEvent struct {
 	granted, ttl int64
+	number       uint64 // of the lease
 	revoked      int64
 	compacted    int64
 	at           time.Duration // when it was first applied anywhere

@@ -280,6 +280,7 @@ func (c *cluster) quiesce() {
 	c.compareSessions()
 	c.compareSums()
 	c.compareDigests()
+	c.compareNumbers()
 	c.compareBackups()
 	if !c.waitFor(equalAfter, func() bool { return c.watchersAt(last) == nil }) {
 		d := c.watchersAt(last)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -57,6 +58,20 @@ func (c *cluster) compareDigests() {
 		c.loop.printf("server %d: digest %s, differs in %q", s.id, digestOf(s), first.Differing(s.life.core.machine.Digest()))
 	}
 	c.fail("I6", "the servers' digests differ: %s", digestOf(c.alive()[0]))
+}
+
+// compareNumbers: all servers have the same numbers of leases, which a digest lacks.
+func (c *cluster) compareNumbers() {
+	numbers := func(s *server) string {
+		var b strings.Builder
+		for _, l := range s.life.core.leases.List() {
+			fmt.Fprintf(&b, "%x: %d, ", l.ID, l.Number)
+		}
+		return b.String()
+	}
+	if c.failure == nil && !c.alike(numbers) {
+		c.fail("I6", "the servers' numbers of leases differ: %s", numbers(c.alive()[0]))
+	}
 }
 
 func digestOf(s *server) string { return fmt.Sprintf("%x", s.life.core.machine.Digest()) }

@@ -142,7 +142,7 @@ func (c *rigCore) flush() {
 	}
 	changed, gone := c.leases.Cut()
 	for _, l := range changed {
-		cut.System.Leases = append(cut.System.Leases, backend.Lease{ID: l.ID, TTL: l.TTL, Remaining: l.Remaining, Owner: l.Owner})
+		cut.System.Leases = append(cut.System.Leases, backend.Lease(l))
 	}
 	cut.System.LeasesRevoked = gone
 	if cut.System.AlarmsOn = c.Machine.Alarms(); len(cut.System.AlarmsOn) == 0 {
