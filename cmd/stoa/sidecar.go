@@ -133,7 +133,7 @@ type sidecarServer interface {
 
 func (c *sidecarConfig) server(lg *zap.Logger) (sidecarServer, error) {
 	if c.compose == "" {
-		c.sidecar.Logger = lg
+		c.sidecar.Logger, c.sidecar.LogAway = lg, true
 		return sidecar.New(c.sidecar)
 	}
 	composition, err := file.Read(c.compose, lg)

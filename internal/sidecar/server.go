@@ -44,7 +44,9 @@ type Config struct {
 	CacheMemory int64
 	// OwnTransport serves connections of clients with package h2 instead of grpc-go.
 	OwnTransport bool
-	Logger       *zap.Logger
+	// LogAway has the log say that no member answers, and why, and that one does again. For that the cluster is asked at the beginning, too.
+	LogAway bool
+	Logger  *zap.Logger
 }
 
 // maxMessage bounds a request, in bytes: no member takes one as large, so that the refusal of a
@@ -69,6 +71,7 @@ type Server struct {
 	renewing  []*keepAlives // likewise
 	caches    *caches       // nil: none
 	metrics   *metrics
+	ended     context.CancelFunc
 	grpc      *grpc.Server
 	own       *h2.Server // the same services
 	*front.Front
@@ -118,6 +121,10 @@ func New(c Config) (*Server, error) {
 		ports.Direct = s.own
 	}
 	s.Front = front.New(ports)
+	life, ended := context.WithCancel(context.Background())
+	if s.ended = ended; c.LogAway {
+		go s.follow(life)
+	}
 	return s, nil
 }
 
@@ -166,6 +173,7 @@ func (s *Server) begin(c *counted) (done func(error)) {
 // end until ctx does.
 func (s *Server) Stop(ctx context.Context) {
 	s.Front.Stop(ctx)
+	s.ended()
 	if s.caches != nil {
 		s.caches.close()
 	}

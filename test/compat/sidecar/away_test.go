@@ -2,6 +2,8 @@ package sidecar
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,4 +52,28 @@ func TestWhenAway(t *testing.T) {
 	got, err := failing.Get(ctx, "k")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, got.Kvs[0].Version, "a call that did not wait for long enough was not sent")
+}
+
+// TestAwayIsLogged: a sidecar whose cluster isn't where its endpoints say serves nothing, and its log says why; so it does when the cluster goes away.
+func TestAwayIsLogged(t *testing.T) {
+	t.Parallel()
+	c := process.StartT(t, process.Spec{Nodes: 1})
+	says := func(s *process.Server, texts ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			log := s.LogTail(1 << 20)
+			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(log, text) })
+		}, limit, 50*time.Millisecond, "%s: %v", s.Name, texts)
+	}
+	const away, back = "no member of the cluster answers", "a member of the cluster answers again"
+	wrong := beside(t, c, "wrong", "--endpoints="+c.Servers[0].PeerURL)
+	says(wrong, away, c.Servers[0].PeerURL, "unknown service")
+	right := beside(t, c, "right")
+	_, err := dial(t, right.ClientURL, clientv3.Config{}).Put(soon(t), "k", "v")
+	require.NoError(t, err)
+	require.NotContains(t, right.LogTail(1<<20), away)
+	require.NoError(t, c.Servers[0].Kill())
+	says(right, away, "connection refused")
+	require.NoError(t, c.Restart(soon(t), c.Servers[0]))
+	says(right, back)
 }
