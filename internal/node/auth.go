@@ -32,11 +32,9 @@ func (n *Node) AuthChange(ctx context.Context, r *pb.InternalRaftRequest) (*pb.A
 	if err := n.hashPassword(ctx, r); err != nil {
 		return nil, err
 	}
-	// A new cluster reaches its version within a moment of its start.
 	for end := n.clock() + int64(3*versionInterval); ; {
 		resp, err := submitSystem[*pb.AuthStatusResponse](ctx, n, command.Auth, r)
-		_, downgrading := n.ClusterVersion()
-		if !errors.Is(err, fault.VersionTooLow) || downgrading || n.clock() > end || n.pause(ctx, shortly) != nil {
+		if !n.early(err, end) || n.pause(ctx, shortly) != nil {
 			return resp, err
 		}
 	}

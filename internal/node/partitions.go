@@ -37,8 +37,7 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 				err, late = fault.Moving, n.clock()+limit // their number is another by now, and with it what comes next
 			}
 		}
-		_, downgrading := n.ClusterVersion()
-		wait := errors.Is(err, fault.VersionTooLow) && !downgrading && n.clock() < early ||
+		wait := n.early(err, early) ||
 			(errors.Is(err, fault.Moving) || fault.Passing(err)) && n.clock() < late
 		switch {
 		case n.unknown(ctx, &who, err):

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -83,6 +84,13 @@ func (n *Node) noteStored(before, now *membership.List) {
 func (n *Node) ClusterVersion() (v version.Level, downgrading bool) {
 	list := n.core.Load().machine.Membership()
 	return list.Level, list.Downgrading
+}
+
+// early reports whether a request was refused because of the cluster's version, which a new cluster reaches within a moment
+// of its start: until a time by clock.
+func (n *Node) early(err error, until int64) bool {
+	_, downgrading := n.ClusterVersion()
+	return errors.Is(err, fault.VersionTooLow) && !downgrading && n.clock() < until
 }
 
 // Downgrade begins or cancels a downgrade, or with Validate only says whether one could begin

@@ -26,17 +26,14 @@ func (n *Node) Place(ctx context.Context, w command.Wish) error {
 	if n.cfg.MaxRequestBytes > 0 && len(body) > n.cfg.MaxRequestBytes {
 		return fault.RequestTooLarge
 	}
-	// A new cluster reaches its version within a moment of its start.
 	for end := n.clock() + int64(3*versionInterval); ; {
 		if err := n.known(ctx, who); err != nil {
 			return err
 		}
 		err := n.decide(ctx, n.current(), command.Command{Kind: command.Place, User: who.user, Body: body})
-		_, downgrading := n.ClusterVersion()
-		early := errors.Is(err, fault.VersionTooLow) && !downgrading && n.clock() < end
 		switch {
 		case n.unknown(ctx, &who, err):
-		case (early || errors.Is(err, fault.Moving)) && n.pause(ctx, shortly) == nil:
+		case (n.early(err, end) || errors.Is(err, fault.Moving)) && n.pause(ctx, shortly) == nil:
 		default:
 			return err
 		}
