@@ -285,20 +285,28 @@ func (n *Node) streamSnapshot(to uint64, hurry bool) error {
 	if hurry {
 		busy = func() bool { return false }
 	}
-	r, w := io.Pipe()
-	go func() {
-		_, err := s.Transfer(w, busy)
-		if n.fence.Times() != fenced { // this state was wrong
-			err = fault.Fenced
-		}
-		_ = s.Close()
-		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
-		w.CloseWithError(n.damaged(err))
-	}()
+	r := n.stream(s, fenced, func(w *io.PipeWriter) (int64, error) { return s.Transfer(w, busy) })
 	defer r.Close()
 	if err := n.transport.SendSnapshot(n.life, to, head, r); err != nil {
 		return err
 	}
 	n.log.Info("sent database snapshot", memberID("remote-peer-id", to), zap.Int64("bytes", s.Size), zap.Duration("took", time.Since(began)))
 	return nil
+}
+
+// stream has a snapshot written, for one who reads it at their own pace, and closed. It ends with fault.Fenced if this server
+// has been fenced more often than before: the state was wrong.
+func (n *Node) stream(s *backend.Snapshot, fences uint64, write func(*io.PipeWriter) (int64, error)) *io.PipeReader {
+	r, w := io.Pipe()
+	began := time.Now()
+	go func() {
+		_, err := write(w)
+		if n.fence.Times() != fences {
+			err = fault.Fenced
+		}
+		_ = s.Close()
+		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
+		w.CloseWithError(n.damaged(err))
+	}()
+	return r
 }

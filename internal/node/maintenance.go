@@ -151,17 +151,9 @@ func (n *Node) Snapshot(ctx context.Context) (content io.ReadCloser, size int64,
 	if err != nil {
 		return nil, 0, "", err
 	}
-	r, w := io.Pipe()
-	began := time.Now()
-	go func() {
-		_, err := n.unlessStalled(w, func(w io.Writer) (int64, error) { return s.Backup(w, n.written()) })
-		if n.fence.Times() != fenced { // this state was wrong
-			err = fault.Fenced
-		}
-		_ = s.Close()
-		n.cfg.Metrics.Disk.Snapshot.Observe(time.Since(began).Seconds())
-		w.CloseWithError(n.damaged(err))
-	}()
+	r := n.stream(s, fenced, func(w *io.PipeWriter) (int64, error) {
+		return n.unlessStalled(w, func(w io.Writer) (int64, error) { return s.Backup(w, n.written()) })
+	})
 	return r, s.Size, backend.StorageVersion, nil
 }
 
