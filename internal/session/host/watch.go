@@ -84,21 +84,27 @@ func (d *driver) shut(id uint64) {
 
 // replyWatch opens a watch and says so, or why not.
 func (d *driver) replyWatch(op *session.Op, r *session.Request) {
-	if op.Err != nil {
-		d.s.sink.Reply(op)
-		return
-	}
-	req, ok := r.Message.(*pb.WatchCreateRequest)
-	if !ok {
-		op.Err = fault.Internal
-		d.s.sink.Reply(op)
-		return
-	}
-	if r.Response == nil && d.recall(d.server.State(), op, r) && op.Err != nil {
-		d.s.sink.Reply(op)
-		return
-	}
 	var first *mvccpb.Event
+	if op.Err == nil {
+		var err error
+		if first, err = d.openWatch(op, r); elsewhere(err) {
+			d.abandon(err)
+			return
+		}
+	}
+	d.s.sink.Reply(op)
+	if first != nil {
+		d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Header: &pb.ResponseHeader{Revision: op.Revision}, Events: []*mvccpb.Event{first}})
+	}
+}
+
+// openWatch opens a watch, and returns the event with which an extension has answered it, if one has. What its
+// client is told is in op: that it is open, or ended at once because of the error.
+func (d *driver) openWatch(op *session.Op, r *session.Request) (first *mvccpb.Event, err error) {
+	if r.Response == nil && d.recall(d.server.State(), op, r) && op.Err != nil {
+		return nil, nil
+	}
+	req := r.Message.(*pb.WatchCreateRequest)
 	resp := &pb.WatchResponse{WatchId: int64(op.Seq), Created: true}
 	if answer, ok := r.Response.(*pb.RangeResponse); ok {
 		first = apply.WatchAnswer(req, answer)
@@ -109,27 +115,21 @@ func (d *driver) replyWatch(op *session.Op, r *session.Request) {
 	if req.GetStartRevision() > 0 {
 		resp.Header = &pb.ResponseHeader{Revision: before(req, first)}
 	}
-	rev, err := int64(0), error(nil)
+	var rev int64
 	if d.mayLack(op, req) {
-		if rev, err = d.openAgain(op, r.Level, req); op.Err != nil {
-			d.s.sink.Reply(op)
-			return
-		}
+		rev, err = d.openAgain(op, r.Level, req)
 	} else {
 		rev, err = d.open(op.Seq, r.Level, req)
 	}
-	if elsewhere(err) {
-		d.abandon(err)
-		return
+	if op.Err != nil {
+		return nil, nil
 	}
 	if err != nil {
+		first = nil
 		resp.Canceled, resp.CancelReason = true, err.Error()
 	}
 	op.Revision, r.Response = rev, resp
-	d.s.sink.Reply(op)
-	if first != nil && err == nil {
-		d.s.sink.Event(op.Seq, &pb.WatchResponse{WatchId: int64(op.Seq), Header: &pb.ResponseHeader{Revision: rev}, Events: []*mvccpb.Event{first}})
-	}
+	return first, err
 }
 
 // mayLack tells whether a watch could miss events of its session's own writes: those that were
