@@ -292,10 +292,7 @@ func (l leaseLog) Revoke(epoch uint64, over lease.Over, done func(error)) {
 	l.c.propose(epoch, command.LeaseRevoke, apply.Revocation(over), func(err error) {
 		done(err)
 		if n.answered.Add(1)%(maxRevoking/2) == 0 {
-			select {
-			case n.revoked <- struct{}{}:
-			default:
-			}
+			signal(n.revoked)
 		}
 		if err != nil && !errors.Is(err, fault.LeaseEnding) {
 			n.log.Debug("a lease that ran out could not be revoked yet", zap.Int64("lease", over.ID), zap.Error(err))

@@ -32,9 +32,12 @@ func (n *Node) begin(c *core, led bool) {
 	}
 }
 
-func (c *core) wakeUp(p int) {
+func (c *core) wakeUp(p int) { signal(c.wake[p]) }
+
+// signal has the receiver of a channel with room for one look soon.
+func signal(to chan<- struct{}) {
 	select {
-	case c.wake[p] <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -113,7 +116,7 @@ func (n *Node) role(c *core, epoch uint64) {
 		return
 	}
 	if c.machine.Placement().Transit() != nil {
-		n.moveSoon()
+		signal(n.moving)
 	}
 	n.noteLeader(c)
 }

@@ -70,14 +70,6 @@ func (n *Node) move() {
 	}
 }
 
-// moveSoon has move look for a step now.
-func (n *Node) moveSoon() {
-	select {
-	case n.moving <- struct{}{}:
-	default:
-	}
-}
-
 // moveOn makes a step if there is one to make here, and tells whether there may be
 // another.
 func (n *Node) moveOn(p *pace) bool {

@@ -50,12 +50,7 @@ func (n *Node) noteMembers(c *core) {
 }
 
 // peersChanged is called by the replica, and must not block.
-func (n *Node) peersChanged() {
-	select {
-	case n.linksStale <- struct{}{}:
-	default:
-	}
-}
+func (n *Node) peersChanged() { signal(n.linksStale) }
 
 // followPeers keeps the links as the members are.
 func (n *Node) followPeers() {

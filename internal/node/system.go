@@ -141,7 +141,7 @@ func (o observer) Authenticated(index, credential uint64, prefix string) {
 }
 
 func (o observer) Moved(through int64, to *placement.Map) {
-	o.n.moveSoon()
+	signal(o.n.moving)
 	o.c.replica.AllClosed(through)
 	o.c.feed.Moved(through, to.Wide, to.Transit() != nil)
 }

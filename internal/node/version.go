@@ -66,10 +66,7 @@ func (n *Node) noteVersion(list *membership.List) {
 	}
 	n.log.Info("updated cluster version", memberID("cluster-id", n.cfg.ClusterID), memberID("local-member-id", n.cfg.ID),
 		zap.Stringer("from", from), zap.Stringer("to", list.Level))
-	select {
-	case n.unpublished <- struct{}{}:
-	default:
-	}
+	signal(n.unpublished)
 }
 
 // noteStored tells the operator that the release before may be started on this server's data.
