@@ -96,7 +96,7 @@ func TestAServerThatLacksTheLanguageEnds(t *testing.T) {
 
 	r = newRig(1)
 	r.must(t, sourcePut("a", handler(`return 1`)))
-	x := execution{m: r.Machine, parts: 1, local: 0, rev: 9}
+	x := execution{m: r.Machine, parts: 1, local: 0, running: running{rev: 9}}
 	x.set(extension.LanguageKey("a"), []byte("3"))
 	require.ErrorContains(t, r.LoadExtensions(), "version 3 of the language")
 	x.rev = 10

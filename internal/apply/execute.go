@@ -28,35 +28,45 @@ type execution struct {
 	index   uint64  // of a local entry
 	first   Arrival // of partition 0 at a rendezvous, if it takes part
 	answers bool    // a request waits for the responses
-	// user asks for the command under way; nil: everything is permitted.
-	user *auth.User
-	// runAs is the user as whom a handler of an extension runs.
-	runAs *auth.User
 	// at is the revision of reads that set none: 0 for the newest.
 	at       int64
 	readOnly bool // outside of the log
-	// tenants are the quotas in force, nil for none; deltas the changes of the command to
-	// what is used of them.
-	tenants *tenants
-	deltas  []delta
-	deltaOf map[[2]int32]int // if there are many
-	// past holds the results of a transaction's ranges that read a state before it, in
-	// the order in which a walk reaches them; see check.
-	past []found
 
-	// The command under way: its kind (that of the inner one for a session's), that of the
-	// client's request inside, its
-	// revision if it writes, and its changes.
-	kind    command.Kind
-	asked   command.Kind
-	rev     int64
-	stamped bool
-	sub     int64
+	running // the command under way
+
 	// In a local entry each command's changes follow those of the last one, and
 	// from is where its own begin; in a rendezvous they are per partition.
 	changes []store.Change
 	from    int
 	spread  [][]store.Change
+	// deltas are the changes of the command to what is used of quotas, until they are settled or undone.
+	deltas  []delta
+	deltaOf map[[2]int32]int // if there are many
+
+	// putAnswers are allocated for the whole entry and given out one by one.
+	putAnswers []putAnswer
+	commands   int
+}
+
+// running is what there is of one command; nothing of it is left for the next one.
+type running struct {
+	// user asks for it; nil: everything is permitted.
+	user *auth.User
+	// runAs is the user as whom a handler of an extension runs.
+	runAs *auth.User
+	// tenants are the quotas in force, nil for none.
+	tenants *tenants
+	// past holds the results of a transaction's ranges that read a state before it, in
+	// the order in which a walk reaches them; see check.
+	past []found
+
+	// Its kind (that of the inner one for a session's), that of the client's request inside, and its
+	// revision if it writes.
+	kind    command.Kind
+	asked   command.Kind
+	rev     int64
+	stamped bool
+	sub     int64
 
 	// Of extensions: the client of the command, whether extensions have been asked, and
 	// how many of the changes, the first ones, are keys whose lease has ended.
@@ -91,10 +101,6 @@ type execution struct {
 	wide           bool
 	touched, renew bool     // keys under /em/ were changed; so the registry must be
 	renamed        []string // the extensions whose sources were put or deleted
-
-	// putAnswers are allocated for the whole entry and given out one by one.
-	putAnswers []putAnswer
-	commands   int
 }
 
 // run executes an entry's commands one after the other.
@@ -147,16 +153,15 @@ func (t *Tally) count(k command.Kind, err error) {
 // begin fixes a command's revision: its stamp, which is above every revision here, or
 // the next one where there are no stamps.
 func (x *execution) begin(stamp int64) {
+	tallies, causes, marks := x.tallies[:0], x.causes[:0], x.marks[:0]
+	x.running = running{}
+	x.tallies, x.causes, x.marks = tallies, causes, marks
+	x.language = 1
+	x.tenants = x.m.tenants.Load()
 	x.stamped = stamp > 0
 	if x.rev = stamp; !x.stamped {
 		x.rev = x.lastRev() + 1
 	}
-	x.sub = 0
-	x.past, x.about = nil, nil
-	x.tenants = x.m.tenants.Load()
-	x.client, x.lease, x.decided, x.expired, x.fresh, x.language = "", 0, false, 0, nil, 1
-	x.wide, x.ending, x.leased, x.ended, x.expiring = false, 0, nil, 0, 0
-	x.tallies, x.tallyOf, x.handler, x.awaited, x.callSteps, x.working = x.tallies[:0], nil, nil, nil, 0, 0
 	x.mark()
 }
 
