@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,16 +79,13 @@ func (ls *lags) drop(l *lag) {
 func (ls *lags) take(which func(*lag) bool) (taken []*lag) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	kept := ls.list[:0]
-	for _, l := range ls.list {
+	ls.list = slices.DeleteFunc(ls.list, func(l *lag) bool {
 		if which(l) {
 			taken = append(taken, l)
-		} else {
-			kept = append(kept, l)
+			return true
 		}
-	}
-	clear(ls.list[len(kept):])
-	ls.list = kept
-	ls.count.Store(int32(len(kept)))
+		return false
+	})
+	ls.count.Store(int32(len(ls.list)))
 	return taken
 }

@@ -39,9 +39,9 @@ type sign struct {
 	from uint64
 }
 
-// due tells whether it is time for another renewal, and notes that it is asked for.
-func (l *life) due(now time.Time) bool {
-	if l.pending || now.Sub(l.asked) < l.slack/2 {
+// due tells whether it is time for another renewal, at once if a request waits for it, and notes that it is asked for.
+func (l *life) due(now time.Time, awaited bool) bool {
+	if l.pending || !awaited && now.Sub(l.asked) < l.slack/2 {
 		return false
 	}
 	l.asked, l.pending = now, true
@@ -102,10 +102,7 @@ func (d *driver) prolong(r renewal) {
 func (s *Session) renewAgain() {
 	now := s.of.server.Now()
 	s.mu.Lock()
-	again := !s.ended && !s.life.pending
-	if again {
-		s.life.asked, s.life.pending = now, true
-	}
+	again := !s.ended && s.life.due(now, true)
 	s.mu.Unlock()
 	if again {
 		s.renew(now)

@@ -115,7 +115,7 @@ func (s *Session) Take(ctx context.Context, items []session.Item, answered uint6
 	s.bytes += bytes
 	drive := !s.driven && !s.ended
 	s.driven = s.driven || drive
-	renew := !s.ended && s.life.due(now)
+	renew := !s.ended && s.life.due(now, false)
 	s.mu.Unlock()
 	if renew {
 		s.renew(now)

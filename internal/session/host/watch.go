@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -42,23 +43,17 @@ func (w *watches) close() {
 
 // stream returns the stream for watches of a level.
 func (d *driver) stream(level stoapb.Level) *watch.Stream {
-	w, client := &d.watches, d.s.client
-	if client == "" {
-		client = apply.Anonymous
-	}
-	stir := func() { d.s.put(func(in *inbox) { in.stirred = true }) }
+	s := &d.watches.ordered
 	if level == stoapb.Level_FAST {
-		if w.fast == nil {
-			w.fast = d.server.Hub().NewNotifiedStream(client, stir)
-			w.fast.As(d.s.user)
-		}
-		return w.fast
+		s = &d.watches.fast
 	}
-	if w.ordered == nil {
-		w.ordered = d.server.Hub().NewNotifiedStream(client, stir)
-		w.ordered.As(d.s.user)
+	if *s == nil {
+		*s = d.server.Hub().NewNotifiedStream(cmp.Or(d.s.client, apply.Anonymous), func() {
+			d.s.put(func(in *inbox) { in.stirred = true })
+		})
+		(*s).As(d.s.user)
 	}
-	return w.ordered
+	return *s
 }
 
 // Act implements session.Host. Watches are opened when their reply leaves.

@@ -108,18 +108,14 @@ func (d *driver) Write(op *session.Op, parts placement.Set, home int, pred uint6
 	d.turn = nil
 }
 
-var kinds = map[stoapb.Kind]command.Kind{
+var kinds = [...]command.Kind{
 	stoapb.Kind_PUT: command.Put, stoapb.Kind_DELETE_RANGE: command.DeleteRange, stoapb.Kind_TXN: command.Txn,
 	stoapb.Kind_RANGE: command.Range, stoapb.Kind_WATCH: command.Watch,
 }
 
 // command is the command of a write.
 func (d *driver) command(op *session.Op, r *session.Request, pred uint64) command.Command {
-	kind := command.Put
-	if r.Kind != stoapb.Kind_PUT {
-		kind = kinds[r.Kind]
-	}
-	c := d.plan.Command(kind, r.Body)
+	c := d.plan.Command(kinds[r.Kind], r.Body)
 	q := command.Sequenced{Session: d.s.id, Seq: op.Seq, Pred: pred, Answered: min(d.answered, op.Seq-1), Kind: c.Kind, Body: c.Body}
 	return command.Command{Kind: command.InSession, User: d.s.user, Body: d.batch.encode(&q)}
 }
