@@ -47,9 +47,10 @@
 //  8. What is used of a quota grows only within its limit, whatever the partitions; DESIGN.md
 //     says how this is decided in each of them.
 //
-// Entry in: [Machine.Local], [Machine.Rendezvous], [Machine.Skip] from the group
-// loops; [Machine.Range], [Machine.ReadTxn] from the node. Out: results to the
-// waiting requests, changes to the [Sink] (watches), system changes to the [Observer].
+// Entry in: [Machine.Local], [Machine.Rendezvous], and [Machine.Skip], [Machine.Open] and
+// [Machine.Configure] for entries without commands, from the group loops; [Machine.Range],
+// [Machine.Get] and [Machine.ReadTxn] from the node and from sessions. Out: results to the waiting
+// requests, changes to the [Sink] (watches), system changes to the [Observer].
 //
 // The package must not import anything that has a clock, a network, a file or a
 // random source, nor raft, wal or watch.
