@@ -2,24 +2,30 @@ package apply
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/placement"
 )
 
-// ForQuotas returns the partitions that a put needs, beside that of its key, because its
-// partition may not grow by as much. Others find that out where they take effect, and come
-// again: see HasQuotas.
-func (m *Machine) ForQuotas(key []byte, size int) placement.Set {
+// ForQuotas returns the partitions that a write needs, beside those of its keys, because of quotas: all of them, if it has
+// come back from those of its keys, or if it is a put by which its partition may not grow. Others find that out where they
+// take effect, and come back.
+func (m *Machine) ForQuotas(req proto.Message, again bool) placement.Set {
+	put, is := req.(*pb.PutRequest)
+	if !is && !again {
+		return 0
+	}
+	return m.PutForQuotas(put.GetKey(), len(put.GetValue()), again)
+}
+
+// PutForQuotas is ForQuotas for a put of a value of so many bytes.
+func (m *Machine) PutForQuotas(key []byte, size int, again bool) placement.Set {
 	t := m.tenants.Load()
-	if t == nil || len(t.shares) == 1 || m.mayGrow(t, key, size) {
+	if t == nil || len(t.shares) == 1 || !again && m.mayGrow(t, key, size) {
 		return 0
 	}
 	return m.Placement().All()
 }
-
-// HasQuotas reports whether writes may have to come again with all partitions, because that
-// of their keys may not grow by as much.
-func (m *Machine) HasQuotas() bool { t := m.tenants.Load(); return t != nil && len(t.shares) > 1 }
 
 // OverQuota returns the refusal of a put that doesn't fit into a quota as things stand here,
 // nil if it may fit: the log decides then, and about all puts that can be refused, or allowed,

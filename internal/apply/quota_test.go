@@ -38,10 +38,7 @@ func (g *guarded) setQuota(c auth.QuotaChange) (err error) {
 // write executes a request as a server routes it: to the partitions of its keys, and if it
 // comes back to all.
 func (g *guarded) write(user string, req proto.Message) error {
-	parts := g.Parts(req)
-	if put, ok := req.(*pb.PutRequest); ok {
-		parts |= g.ForQuotas(put.GetKey(), len(put.GetValue()))
-	}
+	parts := g.Parts(req) | g.ForQuotas(req, false)
 	err := g.do(g.credential(user), kindOf(req), req, parts).Err
 	if errors.Is(err, fault.Moved) {
 		err = g.do(g.credential(user), kindOf(req), req, g.Placement().All()).Err

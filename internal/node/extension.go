@@ -28,7 +28,7 @@ func (n *Node) handled(ctx context.Context, c *core, kind command.Kind, req prot
 // sent, and is set.
 func extended[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p apply.Plan, who identity, again *bool) (R, error) {
 	n.cfg.Detach(ctx)
-	p.Parts |= forQuotas(c, req, *again)
+	p.Parts |= c.machine.ForQuotas(req, *again)
 	*again = true
 	resp, err := carryOut[R](ctx, n, c, kind, req, &p, who.user, false)
 	if !errors.Is(err, fault.Moved) {

@@ -14,7 +14,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
-	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/replica"
 	"github.com/stoa-kv/stoa/internal/throttle"
 )
@@ -134,23 +133,8 @@ func (n *Node) plan(ctx context.Context, c *core, kind command.Kind, req proto.M
 	if foreign != nil {
 		return p, foreign
 	}
-	p.Parts |= forQuotas(c, req, again)
+	p.Parts |= c.machine.ForQuotas(req, again)
 	return p, n.known(ctx, who)
-}
-
-// forQuotas returns the partitions that a write needs because of quotas: all of them, if it
-// has come back from those of its keys.
-func forQuotas(c *core, req proto.Message, again bool) placement.Set {
-	if !c.machine.HasQuotas() {
-		return 0
-	}
-	if again {
-		return c.machine.Placement().All()
-	}
-	if put, ok := req.(*pb.PutRequest); ok {
-		return c.machine.ForQuotas(put.GetKey(), len(put.GetValue()))
-	}
-	return 0
 }
 
 // submitSystem is submit for commands of all partitions.

@@ -37,7 +37,7 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 	}
 	again := false
 	call := func(kind command.Kind, req proto.Message, p apply.Plan, done func(replica.Outcome)) {
-		p.Parts |= l.forLeases(o.user, req) | l.forQuotas(req, again)
+		p.Parts |= l.forLeases(o.user, req) | l.core.machine.ForQuotas(req, again)
 		again = true
 		l.submit(kind, req, p, o.user, false, done)
 	}

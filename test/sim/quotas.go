@@ -13,7 +13,6 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/extension"
 	"github.com/stoa-kv/stoa/internal/fault"
-	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // limit sets and removes quotas of all kinds of prefixes, at random, also such as are below
@@ -45,23 +44,6 @@ func (k *keeper) limit() {
 		})
 	}
 	c.later("keeper limits", c.loop.between(20*time.Millisecond, 300*time.Millisecond), k.limit)
-}
-
-// forQuotas are the partitions that a write needs because of quotas, as in package node.
-func (l *life) forQuotas(req proto.Message, again bool) placement.Set {
-	m := l.core.machine
-	switch put, ok := req.(interface {
-		GetKey() []byte
-		GetValue() []byte
-	}); {
-	case !m.HasQuotas():
-		return 0
-	case again:
-		return m.Placement().All()
-	case ok:
-		return m.ForQuotas(put.GetKey(), len(put.GetValue()))
-	}
-	return 0
 }
 
 // noteQuota counts refusals.

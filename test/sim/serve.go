@@ -98,7 +98,7 @@ func (l *life) write(kind command.Kind, req proto.Message, user uint64, system b
 	}
 	try = func() {
 		p := l.core.machine.Plan(kind, req, anonymous)
-		p.Parts |= l.forLeases(user, req) | l.forQuotas(req, again)
+		p.Parts |= l.forLeases(user, req) | l.core.machine.ForQuotas(req, again)
 		again = true
 		l.submit(kind, req, p, user, system, done)
 	}

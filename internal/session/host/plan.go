@@ -77,7 +77,7 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 			if d.tooLarge(r) {
 				return refuse(op, fault.RequestTooLarge)
 			}
-			d.plan = apply.Plan{Parts: m.PutInSession(r.Key) | forQuotas(m, op, r.Key, len(r.Body)-len(r.Key))}
+			d.plan = apply.Plan{Parts: m.PutInSession(r.Key) | m.PutForQuotas(r.Key, len(r.Body)-len(r.Key), op.Moved())}
 			return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 		}
 		p, err := kvwire.ReadPut(r.Body)
@@ -90,20 +90,6 @@ func (d *driver) planPut(op *session.Op, r *session.Request) session.Plan {
 		return refuse(op, err)
 	}
 	return d.planWrite(op, command.Put, r)
-}
-
-// forQuotas returns the partitions that a write needs because of quotas: all of them, if it
-// has come back from those of its keys.
-func forQuotas(m *apply.Machine, op *session.Op, key []byte, size int) placement.Set {
-	switch {
-	case !m.HasQuotas():
-		return 0
-	case op.Moved():
-		return m.Placement().All()
-	case key == nil:
-		return 0
-	}
-	return m.ForQuotas(key, size)
 }
 
 // namesLease tells whether the lease of a put may have keys in other partitions that have to
@@ -139,7 +125,7 @@ func (d *driver) planWrite(op *session.Op, kind command.Kind, r *session.Request
 
 // planned is the way of the write that was planned just now.
 func (d *driver) planned(m *apply.Machine, op *session.Op) session.Plan {
-	d.plan.Parts |= forQuotas(m, op, nil, 0)
+	d.plan.Parts |= m.ForQuotas(nil, op.Moved())
 	return session.Plan{Class: session.Write, Parts: d.plan.Parts}
 }
 
