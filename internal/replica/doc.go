@@ -23,7 +23,7 @@
 //
 // # Leadership
 //
-// lead.go brings the leaders of all groups together behind that of group 0 and
+// gather.go brings the leaders of all groups together behind that of group 0; lead.go
 // makes sure, before the first stamp of an epoch, that nothing of an earlier
 // leader is pending: a barrier entry in every group, the rendezvous that only
 // some of the logs have proposed to the others, and all of these applied.

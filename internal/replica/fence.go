@@ -120,7 +120,7 @@ func (r *Replica) stepDown(fenced *check.Fenced) {
 func (r *Replica) handOver(preferred func(id uint64) bool) {
 	r.groups[0].order(func(g *group) {
 		if !g.leading {
-			return // lead.go brings the others to the leader of this one
+			return // gather brings the others to the leader of this one
 		}
 		to := g.longest(preferred)
 		if to == 0 {
