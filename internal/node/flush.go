@@ -79,7 +79,7 @@ func (n *Node) write(c *core, cut *backend.Cut) error {
 func (c *core) cut() *backend.Cut {
 	// The first cut is made at once: a peer that joins needs the members from it, perhaps
 	// before anything can be committed.
-	dirty := (!c.system.stored || c.system.auth == nil) && !c.joins()
+	dirty := (!c.system.stored || c.system.file.auth == nil) && !c.joins()
 	for p, s := range c.stores {
 		index, _ := s.Applied()
 		dirty = dirty || s.Dirty() || index != c.flushed[p]

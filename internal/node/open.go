@@ -47,10 +47,7 @@ type core struct {
 	groups    *membership.Groups
 	members   recovery.Membership // as of the recovery
 	epochs    []command.Epochs    // likewise
-	// authStored says that the file had all that there is to users and roles then.
-	authStored bool
-	grants     []byte // of quotas, that the file had then
-	disk       *disk
+	disk      *disk
 
 	wake     []chan struct{}
 	halt     chan struct{}
@@ -277,7 +274,6 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	if err := c.loadMachine(meta); err != nil {
 		return fmt.Errorf("loading %s: %w", n.dbPath(), err)
 	}
-	c.system.load(c, meta)
 	c.system.noteStored = n.noteStored
 	if c.replica, err = replica.New(n.replicaConfig(c)); err != nil {
 		return err
@@ -288,9 +284,9 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	return nil
 }
 
-// loadMachine gives the machine what the file has beside the keys and leases.
+// loadMachine gives the machine what the file has beside the keys and leases, and notes that it has that.
 func (c *core) loadMachine(meta *backend.Meta) (err error) {
-	m := c.machine
+	m, file := c.machine, &c.system.file
 	m.LoadAlarms(meta.Alarms)
 	if err := m.LoadSessions(meta.Blobs); err != nil {
 		return err
@@ -303,10 +299,14 @@ func (c *core) loadMachine(meta *backend.Meta) (err error) {
 		return err
 	}
 	m.LoadAuth(users)
-	c.authStored = stored
-	if c.grants, err = m.LoadGrants(meta.Blobs); err != nil {
+	*file = systemParts{alarms: m.Alarms(), members: c.members, placed: c.placement, epochs: c.epochs, groups: c.groups}
+	if stored {
+		file.auth = users
+	}
+	if file.grants, err = m.LoadGrants(meta.Blobs); err != nil {
 		return err
 	}
+	c.system.stored = len(meta.Members) > 0
 	return m.LoadExtensions()
 }
 

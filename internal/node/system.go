@@ -17,29 +17,24 @@ import (
 	"github.com/stoa-kv/stoa/internal/token"
 )
 
+// systemParts is the state that belongs to no partition, but for leases and sessions, which keep their changes themselves.
+type systemParts struct {
+	alarms  []*pb.AlarmMember
+	members recovery.Membership
+	placed  *placement.Map
+	epochs  []command.Epochs
+	groups  *membership.Groups
+	auth    *auth.State // nil: the file hasn't all of it
+	grants  []byte
+}
+
 // systemState knows what the file holds of the state that belongs to no
 // partition, so that a cut carries the difference.
 type systemState struct {
-	alarms, nextAlarms   []*pb.AlarmMember
-	members, nextMembers recovery.Membership
-	stored               bool // the file has members
-	noteStored           func(before, now *membership.List)
-	placed, nextPlaced   *placement.Map
-	epochs, nextEpochs   []command.Epochs
-	groups, nextGroups   *membership.Groups
-	auth, nextAuth       *auth.State // nil: the file hasn't all of it
-	grants, nextGrants   []byte
-	sessions             apply.SessionsCut // of the last cut, not yet encoded
-}
-
-func (s *systemState) load(c *core, meta *backend.Meta) {
-	s.alarms = c.machine.Alarms()
-	s.members = c.members
-	s.stored = len(meta.Members) > 0
-	s.placed, s.epochs, s.groups, s.grants = c.placement, c.epochs, c.groups, c.grants
-	if c.authStored {
-		s.auth = c.machine.Auth()
-	}
+	file, next systemParts // next is that of the last cut
+	stored     bool        // the file has members
+	noteStored func(before, now *membership.List)
+	sessions   apply.SessionsCut // of the last cut, not yet encoded
 }
 
 // cut is called while all stores are locked.
@@ -50,36 +45,39 @@ func (s *systemState) cut(c *core) backend.System {
 		sys.Leases = append(sys.Leases, backend.Lease(l))
 	}
 	sys.LeasesRevoked = gone
-	s.nextAlarms = c.machine.Alarms()
-	sys.AlarmsOn = missingFrom(s.alarms, s.nextAlarms)
-	sys.AlarmsOff = missingFrom(s.nextAlarms, s.alarms)
-	s.nextMembers = recovery.Membership{List: c.machine.Membership(), Configs: c.machine.Configurations()}
-	s.nextPlaced, s.nextGroups = c.machine.StoredPlacement(), c.machine.Groups()
-	s.nextEpochs = recovery.StoredEpochs(c.machine.Epochs(), s.nextMembers.List.Level)
-	s.nextAuth = c.machine.Auth()
-	s.nextGrants = c.machine.CutGrants()
-	s.sessions = c.machine.CutSessions()
+	m := c.machine
+	s.next = systemParts{
+		alarms:  m.Alarms(),
+		members: recovery.Membership{List: m.Membership(), Configs: m.Configurations()},
+		placed:  m.StoredPlacement(),
+		epochs:  recovery.StoredEpochs(m.Epochs(), m.Level()),
+		groups:  m.Groups(),
+		auth:    m.Auth(),
+		grants:  m.CutGrants(),
+	}
+	s.sessions = m.CutSessions()
 	return sys
 }
 
 // complete adds to a cut what need not be done while the stores are locked.
 func (s *systemState) complete(sys *backend.System) {
-	if !s.stored || !s.nextMembers.Equal(s.members) {
-		s.nextMembers.Cut(sys)
+	sys.AlarmsOn = missingFrom(s.file.alarms, s.next.alarms)
+	sys.AlarmsOff = missingFrom(s.next.alarms, s.file.alarms)
+	if !s.stored || !s.next.members.Equal(s.file.members) {
+		s.next.members.Cut(sys)
 	}
-	recovery.CutPlacement(sys, s.placed, s.nextPlaced)
-	recovery.CutEpochs(sys, s.epochs, s.nextEpochs)
-	recovery.CutGroups(sys, s.groups, s.nextGroups)
-	recovery.CutAuth(sys, s.auth, s.nextAuth)
-	sys.Blobs = s.sessions.AddTo(apply.AddGrants(sys.Blobs, s.grants, s.nextGrants))
+	recovery.CutPlacement(sys, s.file.placed, s.next.placed)
+	recovery.CutEpochs(sys, s.file.epochs, s.next.epochs)
+	recovery.CutGroups(sys, s.file.groups, s.next.groups)
+	recovery.CutAuth(sys, s.file.auth, s.next.auth)
+	sys.Blobs = s.sessions.AddTo(apply.AddGrants(sys.Blobs, s.file.grants, s.next.grants))
 	s.sessions = apply.SessionsCut{}
 }
 
 // written is called when the last cut is in the file.
 func (s *systemState) written() {
-	s.noteStored(s.members.List, s.nextMembers.List)
-	s.alarms, s.members, s.placed, s.stored = s.nextAlarms, s.nextMembers, s.nextPlaced, true
-	s.epochs, s.groups, s.auth, s.grants = s.nextEpochs, s.nextGroups, s.nextAuth, s.nextGrants
+	s.noteStored(s.file.members.List, s.next.members.List)
+	s.file, s.stored = s.next, true
 }
 
 // missingFrom returns what of list is not in base.
