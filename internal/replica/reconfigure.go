@@ -128,9 +128,8 @@ func (l *leadership) follow() effects { return l.do(l.reconfigure) }
 
 // reconfigured is called after the list of members or a group's configuration has changed.
 func (r *Replica) reconfigured() {
-	before := r.peers.ids.Load()
-	r.tellSettledTo(before)
-	if r.peers.follow(r) && r.cfg.Peers != nil && before != nil {
+	r.tellSettled() // also one that is let go
+	if r.peers.follow(r) && r.cfg.Peers != nil {
 		r.cfg.Peers()
 	}
 }

@@ -169,7 +169,7 @@ func New(cfg Config) (*Replica, error) {
 		r.groups = append(r.groups, g)
 		g.closeShown() // perhaps nothing is applied for long
 	}
-	r.reconfigured()
+	r.peers.follow(r)
 	r.calls.attach(r)
 	return r, nil
 }

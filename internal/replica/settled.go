@@ -88,11 +88,8 @@ func (w *settledWaiters) fail(match func(settledWaiter) bool, err error) {
 }
 
 // tellSettled tells the peers, if this server stamps.
-func (r *Replica) tellSettled() { r.tellSettledTo(r.peers.ids.Load()) }
-
-// tellSettledTo tells the given peers, among which may be one that is let go.
-func (r *Replica) tellSettledTo(peers *[]uint64) {
-	if peers == nil || !r.seq.IsOpen() {
+func (r *Replica) tellSettled() {
+	if !r.seq.IsOpen() {
 		return
 	}
 	list := r.cfg.Machine.Membership()
@@ -100,7 +97,7 @@ func (r *Replica) tellSettledTo(peers *[]uint64) {
 		return
 	}
 	r.settled.reach(list.Generation)
-	for _, id := range *peers {
+	for _, id := range r.Peers() {
 		r.cfg.Network.Send(id, Packet{Settled: list.Generation})
 	}
 }
