@@ -35,9 +35,14 @@ func (n *Node) backup(ctx context.Context) (*backend.Snapshot, error) {
 	return n.staleBackup(ctx)
 }
 
-// tryBackup returns nil if the partitions of a core haven't come together soon, or another one has taken its place: that may
-// be behind it.
+// tryBackup returns nil if the partitions of a core haven't come together soon, or another one has taken its place, which may
+// be behind it, or others wait for the file until ctx ends.
 func (n *Node) tryBackup(ctx context.Context, c *core) (*backend.Snapshot, error) {
+	ended, err := n.alone(ctx, n.filing)
+	if err != nil {
+		return nil, nil
+	}
+	defer ended()
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
 	if c != n.core.Load() {

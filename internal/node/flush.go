@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
@@ -159,6 +160,16 @@ func (n *Node) flushNow() error {
 		return n.unflushed(err)
 	}
 	return nil
+}
+
+// flushFor is flushNow for a request. The disk may hang: of those that wait for it one does so for good, and the others leave with their requests.
+func (n *Node) flushFor(ctx context.Context) error {
+	ended, err := n.alone(ctx, n.filing)
+	if err != nil {
+		return err
+	}
+	defer ended()
+	return n.flushNow()
 }
 
 // unflushed ends the server: what the file has is unknown.

@@ -190,7 +190,7 @@ func (n *Node) hashKV(ctx context.Context, c *core, rev int64) (*pb.HashKVRespon
 		return nil, fault.FutureRevision
 	}
 	hash := historyHash{revision: cmp.Or(rev, current)}
-	if err := n.flushNow(); err != nil {
+	if err := n.flushFor(ctx); err != nil {
 		return nil, err
 	}
 	began := time.Now()

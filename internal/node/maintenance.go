@@ -61,7 +61,7 @@ func (n *Node) Hash(ctx context.Context) (uint32, int64, error) {
 		return 0, 0, err
 	}
 	defer ended()
-	if err := n.flushNow(); err != nil {
+	if err := n.flushFor(ctx); err != nil {
 		return 0, 0, err
 	}
 	c := n.core.Load()
@@ -109,6 +109,11 @@ func (n *Node) Defragment(ctx context.Context) error {
 	if err := n.swept(ctx, c.machine.Compacted()); err != nil {
 		return err
 	}
+	ended, err := n.alone(ctx, n.filing)
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.rebuild.Lock()
 	defer n.rebuild.Unlock()
 	if ctx.Err() != nil { // it waited for another one, and its client may have asked again

@@ -58,6 +58,7 @@ type Node struct {
 	snapshots    sending
 	raising      raising
 	hashing      chan struct{} // held while a client's hash is computed
+	filing       chan struct{} // held by the request that waits to flush, or has it
 	copying      chan struct{} // held while there is a copy of the file for a backup
 	changes      atomic.Int64  // leader changes seen
 	installed    atomic.Int64  // snapshots of other servers
@@ -107,7 +108,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
-		hashing: make(chan struct{}, 1), copying: make(chan struct{}, 1), spool: installing{turn: make(chan struct{}, 1)},
+		hashing: make(chan struct{}, 1), filing: make(chan struct{}, 1), copying: make(chan struct{}, 1), spool: installing{turn: make(chan struct{}, 1)},
 		callLog: calllog.New(calllog.Default),
 	}
 	requests := cfg.Metrics.Server.Requests

@@ -87,7 +87,7 @@ func (n *Node) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compac
 func (n *Node) swept(ctx context.Context, rev int64) error {
 	for n.current().swept.Load() < rev {
 		began := time.Now()
-		if err := n.flushNow(); err != nil {
+		if err := n.flushFor(ctx); err != nil {
 			return err
 		}
 		if err := n.pause(ctx, max(shortly, 4*time.Since(began))); err != nil {
