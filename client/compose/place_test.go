@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/client/mirror"
+	mirrored "github.com/stoa-kv/stoa/client/mirror/cluster"
 )
 
 // A place serves reads of its home, above the floor, while it is fresh; one read at a time renews it.
@@ -163,4 +164,17 @@ func TestPlaceShows(t *testing.T) {
 	}
 	require.False(t, (&place{at: 50}).isOver(connection{}), "neither is known")
 	require.Nil(t, identity(&net.IPAddr{}))
+}
+
+// Of keys alone a mirror shows no more than home: neither values nor leases.
+func TestKeysAloneOfAMirror(t *testing.T) {
+	there := func() *pb.RangeResponse {
+		kv := &mvccpb.KeyValue{Key: []byte("k"), Value: []byte("v"), CreateRevision: 3, ModRevision: 5, Version: 2, Lease: 7}
+		kv.Value = mirrored.Stamped(kv)
+		return &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}}
+	}
+	home := &mvccpb.KeyValue{Key: []byte("k"), CreateRevision: 3, ModRevision: 5, Version: 2}
+	require.EqualExportedValues(t, home, atHome(there(), true, &mirror.Mark{}).Kvs[0])
+	home.Value, home.Lease = []byte("v"), 7
+	require.EqualExportedValues(t, home, atHome(there(), false, &mirror.Mark{}).Kvs[0])
 }

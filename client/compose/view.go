@@ -167,7 +167,7 @@ func atHome(a *pb.RangeResponse, keysOnly bool, m *mirror.Mark) *pb.RangeRespons
 			return nil
 		}
 		if keysOnly {
-			kv.Value = nil
+			kv.Value, kv.Lease = nil, 0 // which home doesn't look up then
 		}
 	}
 	if a.Header == nil {
