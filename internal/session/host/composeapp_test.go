@@ -34,6 +34,7 @@ type composedApp struct {
 
 	held   *composedLease
 	leases []*composedLease
+	looks  []*composedLook
 
 	tails     []*composedTail
 	following sync.WaitGroup
@@ -160,6 +161,10 @@ func (a *composedApp) also(what string) {
 		a.stay()
 	case "take":
 		a.take(20*time.Millisecond, 1+a.rng.IntN(10))
+	case "put locked":
+		a.putAlone("t" + a.some("0", "1") + "/z")
+	case "put extended":
+		a.putAlone(standInPuts + a.some("a", "b"))
 	case "across", "pair":
 		a.across(what == "across")
 	case "leave":
@@ -398,6 +403,10 @@ func (a *composedApp) finish() {
 		})
 		e := &deed{kind: "put", key: fmt.Sprintf("/c%d/p/a", i)}
 		a.again(e, func(ctx context.Context) (clientv3.OpResponse, error) { return done(a.c.Put(ctx, e.key, e.value)) })
+	}
+	for _, key := range []string{"x", "y"} { // nothing stays locked
+		d := pairOf(key)
+		a.again(d, func(ctx context.Context) (clientv3.OpResponse, error) { return readPair(a.c, ctx, d) })
 	}
 	if err := a.take(2*composedTimeout, 1<<20); !errors.Is(err, compose.ErrFeedClosed) && !errors.Is(err, context.DeadlineExceeded) {
 		a.w.found("app %d: the feed ends with %v", a.id, err)

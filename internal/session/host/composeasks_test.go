@@ -75,16 +75,31 @@ func (a *composedApp) refused() {
 
 // across puts one value in two clusters, or reads both.
 func (a *composedApp) across(puts bool) {
-	d := &deed{kind: "pair", key: "t0/" + a.some("x", "y")}
-	d.other = "t1" + d.key[2:]
+	d := pairOf(a.some("x", "y"))
+	read := func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) { return readPair(c, ctx, d) }
 	if puts {
 		d.kind = "across"
+		read = func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+			return done(c.Txn(ctx).Then(clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)).Commit())
+		}
+	}
+	a.send(d, read, nil)
+}
+
+func pairOf(key string) *deed { return &deed{kind: "pair", key: "t0/" + key, other: "t1/" + key} }
+
+func readPair(c *compose.Client, ctx context.Context, d *deed) (clientv3.OpResponse, error) {
+	return done(c.Txn(ctx).Then(clientv3.OpGet(d.key), clientv3.OpGet(d.other)).Commit())
+}
+
+// putAlone puts a key that nothing else does, neither ranges nor scripts, and waits if it may be locked.
+func (a *composedApp) putAlone(key string) {
+	d := &deed{kind: "put", key: key}
+	async := func(c *compose.Client) func() { return answers(a, d, c.PutAsync(d.key, d.value)) }
+	if a.w.roads.of(key).locks {
+		async = nil // which is refused
 	}
 	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
-		ops := []clientv3.Op{clientv3.OpGet(d.key), clientv3.OpGet(d.other)}
-		if puts {
-			ops = []clientv3.Op{clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)}
-		}
-		return done(c.Txn(ctx).Then(ops...).Commit())
-	}, nil)
+		return done(c.Put(ctx, d.key, d.value))
+	}, async)
 }

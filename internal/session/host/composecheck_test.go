@@ -55,6 +55,9 @@ func (w *composedWorld) check() {
 		for _, h := range a.leases {
 			a.checkLease(h)
 		}
+		for _, l := range a.looks {
+			a.checkLook(l)
+		}
 	}
 	w.checkAcross()
 	w.checkOthers(done)
@@ -164,6 +167,10 @@ func (a *composedApp) checkError(d *deed) {
 	switch in := w.in(d); {
 	case d.held != nil && errors.Is(d.err, compose.ErrSessionExpired) && !d.held.lasts():
 		n.Lost++
+	case w.standsIn(d):
+		n.Extended++
+	case w.plan.Users && errors.Is(d.err, rpctypes.ErrPermissionDenied):
+		n.Denied++
 	case errors.As(d.err, &of):
 		switch {
 		case !slices.Contains(in, w.cluster(of.Cluster)) && d.kind != "across" && d.kind != "pair" && !w.locks(d): // which wait for all before, or for the home of who has locked a key
@@ -252,6 +259,9 @@ func (w *composedWorld) checkAnswer(d *deed) {
 		return
 	case "refused":
 		w.found("%v was carried out", d)
+		return
+	}
+	if w.stoodIn(d) {
 		return
 	}
 	if d.rev == 0 {
@@ -356,7 +366,7 @@ func (w *composedWorld) checkOthers(done []effects) {
 	for i, c := range w.clusters {
 		for _, kv := range c.ledger.all {
 			key := string(kv.Key)
-			if done[i][kv.ModRevision] != nil || strings.HasPrefix(key, "/stoa/") || w.plan.Mirror && i == 1 && strings.HasPrefix(key, "u/") {
+			if done[i][kv.ModRevision] != nil || strings.HasPrefix(key, "/stoa/") || strings.HasPrefix(key, "/em/") || w.plan.Mirror && i == 1 && strings.HasPrefix(key, "u/") {
 				continue
 			}
 			if kv.Version == 0 && c.ledger.at(key, kv.ModRevision-1).GetLease() != 0 {

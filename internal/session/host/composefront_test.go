@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/apply"
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/kvwire"
@@ -29,6 +30,10 @@ var valCtxCh chan struct{}
 
 // Range implements rpc.KV.
 func (f front) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
+	user, err := f.user(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return routed(ctx, f, func(c *rigCore) (*kvwire.RangeResponse, error) {
 		parts := c.Machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {
@@ -38,7 +43,7 @@ func (f front) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResp
 			}
 		}
 		floor := c.p.hub.Floor()
-		resp, err := c.Machine.Range(r, parts, 0, 0)
+		resp, err := c.Machine.Range(r, parts, 0, user)
 		if err == nil && resp.Header.GetRevision() < floor {
 			err = fault.Moved
 		}
@@ -58,8 +63,12 @@ func (f front) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.D
 
 // Txn implements rpc.KV.
 func (f front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	if !apply.ReadOnly(r) {
+	if _, handled := f.core().Machine.PlanRead(command.Txn, r, anonymous); handled || !apply.ReadOnly(r) {
 		return submitted[*pb.TxnResponse](ctx, f, command.Txn, r)
+	}
+	user, err := f.user(ctx)
+	if err != nil {
+		return nil, err
 	}
 	return routed(ctx, f, func(c *rigCore) (*pb.TxnResponse, error) {
 		parts := c.Machine.Parts(r)
@@ -70,7 +79,7 @@ func (f front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 			}
 		}
 		floor := c.p.hub.Floor()
-		resp, err := c.Machine.ReadTxn(r, parts, 0, 0)
+		resp, err := c.Machine.ReadTxn(r, parts, 0, user)
 		if err == nil && resp.Header.GetRevision() < floor {
 			err = fault.Moved
 		}
@@ -80,6 +89,7 @@ func (f front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 
 // Compact implements rpc.KV.
 func (f front) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	f.own = true
 	return submitted[*pb.CompactionResponse](ctx, f, command.Compact, r)
 }
 
@@ -98,7 +108,11 @@ func (f front) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 
 // LeaseRenew implements rpc.Lessor.
 func (f front) LeaseRenew(ctx context.Context, id int64) (int64, error) {
-	return f.s.process.Load().renewed(ctx, id, 0)
+	user, err := f.user(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return f.s.process.Load().renewed(ctx, id, user)
 }
 
 // NewWatchStream implements rpc.Watcher.
@@ -106,9 +120,9 @@ func (f front) NewWatchStream(context.Context) *watch.Stream {
 	return f.s.process.Load().hub.NewStream(apply.Anonymous)
 }
 
-// OpenWatch implements rpc.Watcher. There are no extensions.
+// OpenWatch implements rpc.Watcher. No extension handles watches, and all may watch.
 func (f front) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {
-	return nil, 0, nil
+	return nil, auth.Own, nil
 }
 
 // routed does something again as long as the keys are found to be elsewhere.
@@ -149,6 +163,11 @@ func (f front) strict(ctx context.Context, parts placement.Set) (*rigCore, error
 
 // submitted writes, and waits for the outcome.
 func submitted[R proto.Message](ctx context.Context, f front, kind command.Kind, req proto.Message) (R, error) {
+	user, err := f.user(ctx)
+	if err != nil {
+		var none R
+		return none, err
+	}
 	return routed(ctx, f, func(c *rigCore) (r R, err error) {
 		body, err := proto.Marshal(req)
 		if err != nil {
@@ -156,9 +175,10 @@ func submitted[R proto.Message](ctx context.Context, f front, kind command.Kind,
 		}
 		w := &replica.Write{Parts: c.Machine.Placement().All(), System: true, Command: command.Command{Kind: kind, Body: body}}
 		if kind != command.LeaseGrant && kind != command.LeaseRevoke && kind != command.Compact {
-			p := c.Machine.Plan(kind, req, func() (string, int64) { return "", 0 })
+			p := c.Machine.Plan(kind, req, anonymous)
 			w.Command, w.Parts, w.System = p.Command(kind, body), p.Parts, false
 		}
+		w.Command.User = user
 		done := make(chan replica.Outcome, 1)
 		w.Done = func(out replica.Outcome) { done <- out }
 		c.Replica.Submit(w)
@@ -173,3 +193,6 @@ func submitted[R proto.Message](ctx context.Context, f front, kind command.Kind,
 		}
 	})
 }
+
+// anonymous is who asks beside sessions.
+func anonymous() (client string, lease int64) { return "", 0 }

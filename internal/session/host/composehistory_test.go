@@ -30,7 +30,7 @@ func (w *composedWorld) history(done []effects) (all []*osc.Op) {
 				placed[in[0]][d.effect] = d
 				all = append(all, w.updated(int(d.fork), in[0], d.effect, d))
 			}
-		case d.err != nil || d.heard == 0 || d.sel.at > 0: // which shows the past
+		case d.err != nil || d.heard == 0 || d.sel.at > 0 || w.stoodIn(d): // which shows the past
 		case d.rev == 0:
 			all = append(all, w.spanned(d)...)
 		default:

@@ -39,9 +39,10 @@ func (h *composedLease) String() string {
 	return fmt.Sprintf("client %d: lease %d of %d s, session: %v, gone: %v at %v, left: %v, alive at %v, ended: %v", h.fork, h.id, h.ttl, h.s != nil, h.gone, h.before, h.left, h.kept, h.ended)
 }
 
-// hold takes a lease, or gives it up.
+// hold takes a lease, or asks for it, and perhaps gives it up.
 func (a *composedApp) hold() {
 	if a.held != nil {
+		a.look()
 		if a.one(2) {
 			a.release()
 		}

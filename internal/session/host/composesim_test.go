@@ -35,6 +35,8 @@ type composedPlan struct {
 	Lives   int            // bytes that connections carry
 	Pause   int            // ms, of the hubs
 	Mirror  bool           // the mirrored keys are copied, and read at the copy
+	Extends string         // what the extension of the first cluster returns; "": there is none
+	Users   bool           // permissions are enforced
 	Apps    [][]act
 	Alone   []bool // the app has connections of its own
 	Trouble []act
@@ -44,8 +46,9 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 	p := &composedPlan{
 		Seed: rapid.Uint64().Draw(t, "seed"), Slow: rapid.SampledFrom([]int{0, 1, 5, 30}).Draw(t, "slow"),
 		Lives: rapid.SampledFrom([]int{0, 10000, 30000, 100000}).Draw(t, "lives"), Pause: rapid.SampledFrom([]int{20, 50, 200}).Draw(t, "pause"),
-		Mirror: rapid.Bool().Draw(t, "mirror"),
+		Mirror: rapid.Bool().Draw(t, "mirror"), Extends: rapid.SampledFrom([]string{"", "", "nil", "false"}).Draw(t, "extends"),
 	}
+	p.Users = p.Extends == "" && rapid.Bool().Draw(t, "users")
 	for i := range rapid.IntRange(2, 3).Draw(t, "clusters") {
 		p.Kinds = append(p.Kinds, rapid.SampledFrom([]compose.Kind{compose.Stoa, compose.Stoa, compose.Etcd}).Draw(t, fmt.Sprint("kind ", i)))
 		p.Near = append(p.Near, rapid.IntRange(0, 3).Draw(t, "near"))
@@ -53,7 +56,7 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 	for i := range rapid.IntRange(1, 3).Draw(t, "apps") {
 		p.Apps = append(p.Apps, rapid.SliceOfN(drawAct(
 			"put", "put", "put", "put", "get", "get", "get", "get", "get", "range", "range", "range", "delete", "delete range", "txn", "script", "script", "refused", "refused", "synced", "sync",
-			"watch", "watch", "watch", "take", "take", "follow", "follow", "unfollow", "progress", "hold", "hold", "put held", "put held", "stay", "stay", "across", "pair", "leave", "leave", "cut",
+			"watch", "watch", "watch", "take", "take", "follow", "follow", "unfollow", "progress", "hold", "hold", "put held", "put held", "stay", "stay", "across", "pair", "put locked", "put extended", "leave", "leave", "cut",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
 		p.Alone = append(p.Alone, rapid.Bool().Draw(t, "alone"))
 	}
@@ -67,6 +70,12 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 	if rapid.Bool().Draw(t, "compacts") {
 		troubles = append(troubles, "compact", "compact", "compact")
 	}
+	if p.Extends != "" {
+		troubles = append(troubles, "extend", "extend", "extend")
+	}
+	if p.Users {
+		troubles = append(troubles, "deny", "deny", "deny", "deny")
+	}
 	p.Trouble = rapid.SliceOfN(drawAct(troubles...), 0, 20).Draw(t, "trouble")
 	return p
 }
@@ -77,7 +86,8 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 // the clusters: all requests have one order over all clusters (package osc); writes took effect once, or not at all if the
 // client was told so; an answer shows what its cluster had at its revision, of the keys that were asked for; transactions over
 // clusters are in all of them or in none; feeds bring all events, in order, and behind those they depend on, watches of one range all of that, also from a copy; leases keep
-// their keys as long as they live, and lose them when they end; nothing hangs, and no goroutine is left at the end.
+// their keys as long as they live, and lose them when they end; what an extension answers isn't taken for done, nor what is refused in the middle to a user who has just lost a right; what is told
+// of leases is so; nothing hangs, and no goroutine is left at the end.
 //
 //	go test ./internal/session/host -run TestCompositions -rapid.checks=1000
 func TestCompositions(t *testing.T) {
@@ -89,33 +99,34 @@ func TestCompositions(t *testing.T) {
 
 // composedCounts say whether a test has met what it is for.
 type composedCounts struct {
-	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Followed, Told, Leases, Lost, Expired, Ended, Compacted, Resized, Ordered int
+	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Followed, Told, Leases, Looks, Lost, Expired, Ended, Compacted, Resized, Extended, Denied, Ordered int
 }
 
 // composedWorld is one run.
 type composedWorld struct {
 	findings
-	t        *testing.T
-	plan     *composedPlan
-	rng      *rand.Rand // of the troubles
-	roads    roads
-	clusters []*simCluster
-	begun    time.Time
-	roots    []*compose.Client
-	apps     []*composedApp
-	counts   composedCounts
-	done     []effects // by cluster
-	resizers sync.WaitGroup
-	last     atomic.Int64 // number of what has happened
-	forks    atomic.Int64
-	calm     atomic.Bool // nothing breaks any more
+	t         *testing.T
+	plan      *composedPlan
+	rng       *rand.Rand // of the troubles
+	roads     roads
+	clusters  []*simCluster
+	begun     time.Time
+	roots     []*compose.Client
+	apps      []*composedApp
+	counts    composedCounts
+	done      []effects // by cluster
+	resizers  sync.WaitGroup
+	extending turn
+	last      atomic.Int64 // number of what has happened
+	forks     atomic.Int64
+	calm      atomic.Bool // nothing breaks any more
 
 	mu   sync.Mutex
 	said []string
 }
 
 func newComposedWorld(t *testing.T, plan *composedPlan) *composedWorld {
-	w := &composedWorld{t: t, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 5)), roads: newRoads(len(plan.Kinds)), begun: time.Now()}
+	w := &composedWorld{t: t, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 5)), roads: newRoads(len(plan.Kinds)), begun: time.Now(), extending: make(turn, 1)}
 	for i := range plan.Kinds {
 		w.clusters = append(w.clusters, newSimCluster(t, i, plan.Seed, plan.Slow, plan.Pause))
 	}
@@ -139,6 +150,9 @@ func (w *composedWorld) composition() *compose.Client {
 		one := compose.Cluster{Kind: w.plan.Kinds[i], DialOptions: c.rig.over(c.wires)}
 		for _, s := range c.rig.servers {
 			one.Endpoints = append(one.Endpoints, s.endpoint())
+		}
+		if w.plan.Users {
+			one.Username, one.Password = composedUser, clientPassword
 		}
 		if n := w.plan.Near[i]; n > 0 {
 			one.Near = one.Endpoints[n-1 : n]
@@ -165,6 +179,9 @@ func (w *composedWorld) composition() *compose.Client {
 func (w *composedWorld) run() {
 	for _, c := range w.clusters {
 		c.start(w.t, keptKey, composedHang)
+		if w.plan.Users {
+			c.addUser()
+		}
 	}
 	var copying sync.WaitGroup
 	copied, over := context.WithCancel(context.Background())
@@ -189,6 +206,12 @@ func (w *composedWorld) run() {
 				a.run(do)
 			}
 		})
+	}
+	if w.plan.Extends != "" {
+		w.extend(w.rng)
+	}
+	if w.plan.Users {
+		w.deny(w.clusters[w.rng.IntN(2)], w.rng)
 	}
 	for _, do := range w.plan.Trouble {
 		w.trouble(do)
@@ -226,6 +249,10 @@ func (w *composedWorld) trouble(do act) {
 	switch do.What {
 	case "revoke":
 		w.revoke(c, w.apps[rng.IntN(len(w.apps))])
+	case "deny":
+		w.deny(c, rng)
+	case "extend":
+		w.extend(rng)
 	case "resize":
 		to, drains := 1+rng.IntN(4), rng.IntN(2) == 0
 		w.resizers.Go(func() { c.rig.resize(to, drains, &w.calm) })

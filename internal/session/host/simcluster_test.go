@@ -12,23 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // simCluster is three servers and the network before them.
 type simCluster struct {
-	name   string
-	rig    *rig
-	wires  *wires
-	ledger ledger
-	links  sync.WaitGroup
-	ends   []func()
+	name    string
+	rig     *rig
+	wires   *wires
+	ledger  ledger
+	links   sync.WaitGroup
+	ends    []func()
+	governs turn
 }
 
 // newSimCluster makes one of several. Its network takes up to slow, and its hubs pause for up to pause, both in ms.
 func newSimCluster(t *testing.T, nth int, seed uint64, slow, pause int) *simCluster {
-	c := &simCluster{name: fmt.Sprint("c", nth), wires: newWires(seed+uint64(nth), time.Duration(slow)*time.Millisecond), ledger: ledger{has: map[[2]int64]bool{}, rights: map[int64]uint64{}}}
-	c.rig = &rig{t: t, nth: uint64(nth), tick: 20 * time.Millisecond, pause: time.Duration(pause) * time.Millisecond, latency: 200 * time.Microsecond, level: version.Newest, applied: c.ledger.apply}
+	c := &simCluster{name: fmt.Sprint("c", nth), wires: newWires(seed+uint64(nth), time.Duration(slow)*time.Millisecond), governs: make(turn, 1), ledger: ledger{has: map[[2]int64]bool{}, rights: map[int64]uint64{}}}
+	c.rig = &rig{t: t, nth: uint64(nth), tick: 20 * time.Millisecond, pause: time.Duration(pause) * time.Millisecond, latency: 200 * time.Microsecond, level: version.Newest, applied: c.ledger.apply, ruled: func(*auth.State) {}}
 	return c
 }
 
@@ -42,7 +44,7 @@ func (c *simCluster) start(t *testing.T, key string, limit time.Duration) {
 		c.ends = append(c.ends, s.serve(c.wires))
 	}
 	require.Eventually(t, func() bool {
-		_, err := front{s: c.rig.servers[0]}.Put(context.Background(), &pb.PutRequest{Key: []byte(key)})
+		_, err := front{s: c.rig.servers[0], own: true}.Put(context.Background(), &pb.PutRequest{Key: []byte(key)})
 		return err == nil
 	}, limit, 10*time.Millisecond)
 }

@@ -94,7 +94,13 @@ func (p *rigProcess) load(file *backend.Backend, old *rigCore) *rigCore {
 				p.expirer.Promote(time.Now(), c.leases, 10*p.s.rig.tick)()
 			}
 		},
-		Serve: func(_ uint32, body []byte, reply func([]byte, error)) { c.renew(body, reply) },
+		Serve: func(method uint32, body []byte, reply func([]byte, error)) {
+			if method == timeToLiveMethod {
+				c.timeToLive(body, reply)
+			} else {
+				c.renew(body, reply)
+			}
+		},
 	})
 	require.NoError(t, err)
 	return c
