@@ -69,6 +69,7 @@ func TestCommandsAreRun(t *testing.T) {
 				if heading, ok := strings.CutPrefix(line, "## "); ok {
 					section = strings.TrimSpace(heading)
 				}
+				require.False(t, strings.HasPrefix(line, "export ETCDCTL_"), "%s: etcdctl ends if a later block of the same terminal has the flag: %s", name, line)
 				if strings.TrimSpace(line) == "```sh" {
 					found[filepath.ToSlash(name)+"/"+section] = true
 				}

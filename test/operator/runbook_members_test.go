@@ -67,10 +67,11 @@ func TestRunbookReplacingAMember(t *testing.T) {
 	b.bootstrap()
 	saved := b.keys(30)
 	b.stop(3, syscall.SIGKILL)
-	change, add, ok := strings.Cut(steps[0], "etcdctl member add")
+	const adds = "etcdctl --endpoints http://10.0.1.1:2379 member add"
+	change, add, ok := strings.Cut(steps[0], adds)
 	require.True(t, ok)
 	b.eventually(change)
-	b.eventually("export ETCDCTL_ENDPOINTS=http://10.0.1.1:2379\netcdctl member add" + add) // with five seconds in between
+	b.eventually(adds + add) // with five seconds in between
 	b.run(steps[1])
 	require.Equal(t, saved, b.keysAt(4, 0))
 	require.Contains(t, b.run(steps[2]), b.net+"4:2379")
