@@ -58,6 +58,7 @@ func openPorts(cfg *config.Config, lg *zap.Logger) (p *ports, err error) {
 			p.close()
 		}
 	}()
+	flags := map[string]string{} // by address
 	for _, l := range []struct {
 		flag string
 		urls []url.URL
@@ -68,6 +69,12 @@ func openPorts(cfg *config.Config, lg *zap.Logger) (p *ports, err error) {
 		{"listen-client-http-urls", cfg.ListenClientHTTPURLs, &p.http},
 		{"listen-metrics-urls", cfg.ListenMetricsURLs, &p.metrics},
 	} {
+		for _, u := range l.urls {
+			if other := flags[u.Host+u.Path]; other != "" && other != l.flag && u.Port() != "0" {
+				return p, fmt.Errorf("--%s %s: --%s has the same address, and each needs its own", l.flag, &u, other)
+			}
+			flags[u.Host+u.Path] = l.flag
+		}
 		if *l.to, err = serve.Listen(l.flag, l.urls, cfg.SocketOpts); err != nil {
 			return p, err
 		}

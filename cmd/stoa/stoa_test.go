@@ -111,6 +111,7 @@ func TestWhatStopsAStart(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer busy.Close()
+	free := "127.0.0.1:" + unused(t)
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, tc := range []struct {
@@ -118,6 +119,7 @@ func TestWhatStopsAStart(t *testing.T) {
 		want string
 	}{
 		{[]string{"--listen-peer-urls=http://" + busy.Addr().String()}, fmt.Sprintf("--listen-peer-urls http://%s: another process listens there already", busy.Addr())},
+		{[]string{"--listen-client-urls=http://" + free, "--listen-metrics-urls=http://" + free}, "--listen-metrics-urls http://" + free + ": --listen-client-urls has the same address"},
 		{[]string{"--data-dir=" + file}, file},
 		{[]string{"--initial-cluster=other=http://localhost:1"}, `couldn't find local name "default"`},
 		{[]string{"--listen-client-urls=https://127.0.0.1:0"}, "TLS key/cert"},
@@ -157,6 +159,16 @@ func TestAnotherNameInThePlaceOfOneThatIsNotUTF8(t *testing.T) {
 		list, err := c.MemberList(t.Context())
 		return err == nil && list.Members[0].Name == "café"
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// unused is a port at which nothing listens.
+func unused(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
 }
 
 // The data takes precedence.
