@@ -224,8 +224,11 @@ func (n *Node) openLog(c *core, meta *backend.Meta, has begun) (err error) {
 		Dir: dir, SegmentBytes: n.cfg.SegmentBytes, Metadata: n.walMetadata(len(c.stores)), Own: n.ownWAL, MustExist: has == surely, Reaches: wal.Place(meta.Log),
 		Head: recovery.Head(c.logs), Logger: n.log,
 	}, n.replay(c, has))
-	if err != nil {
-		return fmt.Errorf("opening the write-ahead log: %w", err)
+	switch {
+	case errors.Is(err, wal.ErrMissing):
+		return fmt.Errorf("%w, though this member has taken part in its cluster: is it elsewhere (--wal-dir)? Put it back; without it the member must not start", err)
+	case err != nil:
+		return err
 	}
 	if err := recovery.Align(c.wal, c.logs, c.stores); err != nil {
 		return err

@@ -22,6 +22,20 @@ func TestEmptyDirectoryOfAMember(t *testing.T) {
 	requireKeys(t, c.Servers[1], "first", 20)
 }
 
+// Where the member was restarted without --initial-cluster, an empty directory, of a disk that isn't mounted, say, is that of a new cluster, but
+// for a member that is to be of an existing one.
+func TestEmptyDirectoryOfAnExistingMember(t *testing.T) {
+	c := cluster(t)
+	s := restartFlags(c, c.Servers[2]).With("--initial-cluster-state=existing")
+	t.Cleanup(func() { s.Kill() })
+	require.NoError(t, c.Servers[2].Kill())
+	require.NoError(t, s.Start())
+	ready(t, s)
+	require.NoError(t, s.Kill())
+	require.NoError(t, os.Rename(s.DataDir, s.DataDir+".away"))
+	refuses(t, s, "--initial-cluster has no other member", "--initial-cluster-state is existing")
+}
+
 // It must not vote either while no other member answers, where etcd lets it.
 func TestEmptyDirectoryBeforeTheOthersAreUp(t *testing.T) {
 	c := cluster(t)
@@ -64,7 +78,7 @@ func TestDirectoryOfAnotherMember(t *testing.T) {
 	t.Run("its log alone", func(t *testing.T) {
 		wal := filepath.Join(one.DataDir, "member", "wal")
 		require.NoError(t, os.Rename(wal, wal+".away"))
-		refuses(t, one, wal, "missing")
+		refuses(t, one, wal, "missing", "--wal-dir", "the member must not start")
 		require.NoError(t, os.RemoveAll(wal))
 		copyDir(t, filepath.Join(two.DataDir, "member", "wal"), wal)
 		refuses(t, one, wal, "belongs to another server")
