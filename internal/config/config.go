@@ -227,6 +227,11 @@ func Parse(args, environ []string) (*Config, error) {
 		if err := fromFile.readFile(d.file); err != nil {
 			return nil, err
 		}
+		fs.Visit(func(f *flag.Flag) {
+			if f.Name != "config-file" {
+				fromFile.note(true, "the flag is ignored, since all settings are taken from the configuration file", f.Name, f.Value.String())
+			}
+		})
 		return fromFile.finish()
 	}
 	if err := env.apply(d, fs); err != nil {

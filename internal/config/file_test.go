@@ -13,6 +13,10 @@ func TestFileBeatsAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "filed", c.Name)
 	require.Equal(t, path, c.File)
+	const ignored = "the flag is ignored, since all settings are taken from the configuration file"
+	require.Subset(t, c.Notices, []Notice{
+		{Warn: true, Text: ignored, Setting: "name", Value: "flagged"}, {Warn: true, Text: ignored, Setting: "snapshot-count", Value: "3"},
+	})
 
 	c, err = Parse(nil, []string{"ETCD_CONFIG_FILE=" + path})
 	require.NoError(t, err)
