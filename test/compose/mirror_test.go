@@ -325,6 +325,21 @@ func TestMirrorRecovers(t *testing.T) {
 	}
 }
 
+// Two names of one cluster, by a wrong endpoint: its keys aren't mirrored in it, each change as another one, and nothing of the attempt is left.
+func TestMirrorInItself(t *testing.T) {
+	for _, kind := range []string{"stoa", "etcd"} {
+		t.Run(kind, func(t *testing.T) {
+			all := startEach(t, kind, kind)
+			m := newMirrorTest(t, all, 0)
+			m.servers[1] = m.servers[0]
+			require.ErrorIs(t, m.client("").Mirror(t.Context(), compose.MirrorOptions{}), mirrorworker.ErrSame)
+			left, err := m.home.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+			require.NoError(t, err)
+			require.Empty(t, left.Kvs)
+		})
+	}
+}
+
 // mirrorTest is a prefix of one cluster that is mirrored in another.
 type mirrorTest struct {
 	*testing.T

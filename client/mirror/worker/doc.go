@@ -9,7 +9,7 @@
 // A worker goes on after everything that passes: an unreachable cluster, a lost lease,
 // compaction at home, a target that lost its data or was restored, its own death (the next
 // one begins where the mark stands). It ends with an error only for what an operator has to
-// decide: a target that has keys but no mark, or the mark of another mirror.
+// decide: a target that has keys but no mark, or the mark of another mirror, or that is the home itself.
 //
 // Values have stamps in the target (package cluster), by which readers get the keys as they
 // are at home: revisions, version and lease.

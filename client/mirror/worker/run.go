@@ -1,11 +1,14 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -28,7 +31,7 @@ func Run(ctx context.Context, c Config) error {
 // final reports errors that don't pass by themselves, and that only an operator can do
 // something about.
 func final(err error) bool {
-	for _, f := range []error{mirror.ErrNotEmpty, mirror.ErrOtherSource, mirror.ErrOtherKeys,
+	for _, f := range []error{ErrSame, mirror.ErrNotEmpty, mirror.ErrOtherSource, mirror.ErrOtherKeys,
 		rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty} {
 		if errors.Is(err, f) {
 			return true
@@ -54,11 +57,46 @@ func (w *worker) term(ctx context.Context) error {
 		return fmt.Errorf("election in the target: %w", err)
 	}
 	defer leave()
+	if err := w.apart(elected); err != nil {
+		return elect.LeaseLost(ctx, elected, err)
+	}
 	if err := w.open(elected); err != nil {
 		return elect.LeaseLost(ctx, elected, err)
 	}
 	defer w.e.Close()
 	return elect.LeaseLost(ctx, elected, w.follow(elected))
+}
+
+// ErrSame is returned for a cluster that is to be mirrored in itself: each change would be a change again, with a longer value.
+var ErrSame = errors.New("home and target are the same cluster")
+
+// apart looks for an own candidate of the target at home. The clusters' IDs alone don't tell: those of two clusters that were made with the same
+// addresses, each on a host of its own, are equal.
+func (w *worker) apart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.TTL)
+	defer cancel()
+	prefix := w.Keys.CandidatesKey() + "/"
+	there, err := w.Target.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	here, err := w.Home.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied): // then it isn't where the worker is a candidate
+		return nil
+	case err != nil:
+		return fmt.Errorf("home: %w", err)
+	case here.Header.ClusterId != there.Header.ClusterId:
+		return nil
+	}
+	for _, kv := range here.Kvs {
+		if slices.ContainsFunc(there.Kvs, func(at *mvccpb.KeyValue) bool {
+			return bytes.Equal(at.Key, kv.Key) && at.CreateRevision == kv.CreateRevision
+		}) {
+			return fmt.Errorf("%w, %x", ErrSame, here.Header.ClusterId)
+		}
+	}
+	return nil
 }
 
 // open takes over the mirror.
