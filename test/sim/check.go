@@ -20,7 +20,7 @@ type past struct {
 }
 
 func (g *ledger) past() *past {
-	p := &past{c: g.c, revisions: g.all(), states: []state{{}}}
+	p := &past{c: g.c, revisions: g.ordered, states: []state{{}}}
 	now := state{}
 	for _, r := range p.revisions {
 		next := slices.Clone(now)

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -28,44 +28,45 @@ func (c *cluster) checkWatch(p *past, d *watched) {
 		return
 	}
 	n := 0
-	for _, r := range c.ledger.all() {
-		if r.rev < d.start || r.rev >= d.next {
-			continue
+	for _, r := range c.ledger.ordered[c.ledger.index(d.start):] {
+		if r.rev >= d.next {
+			break
 		}
 		for _, ch := range r.changes {
 			if !inRange(ch.Kv.Key(), d.key, d.end) {
 				continue
 			}
 			if isNotice(ch) { // not part of the history: catching up doesn't deliver it
-				if n < len(d.events) && proto.Equal(d.events[n].Kv, ch.Kv.Message()) {
+				if n < len(d.events) && kvwire.Of(d.events[n].Kv) == ch.Kv {
 					c.stats.Notices++
 					n++
 				}
 				continue
 			}
-			want := &mvccpb.Event{Kv: ch.Kv.Message()}
+			kind, kv := mvccpb.Event_PUT, ch.Kv
 			if ch.Delete {
-				want.Type, want.Kv.ModRevision = mvccpb.Event_DELETE, r.rev
+				kind, kv = mvccpb.Event_DELETE, kvwire.Make(ch.Kv.Key(), nil, kvwire.Fields{ModRevision: r.rev})
 			}
-			if (n == len(d.events) || name(d.events[n]) != name(want)) && c.hides(p, d, r, ch) {
+			want := func() string { return name(&mvccpb.Event{Type: kind, Kv: kv.Message()}) }
+			if c.hides(p, d, r, ch) && (n == len(d.events) || name(d.events[n]) != want()) {
 				c.stats.Hidden++
 				continue
 			}
 			if n == len(d.events) {
-				c.fail("I4", "%s, which is at revision %d, has missed %s at the end", d, d.next, name(want))
+				c.fail("I4", "%s, which is at revision %d, has missed %s at the end", d, d.next, want())
 				return
 			}
 			got := d.events[n]
-			if got.Type != want.Type || !proto.Equal(got.Kv, want.Kv) {
-				c.fail("I4", "%s got %s where %s was to come", d, name(got), name(want))
+			if got.Type != kind || kvwire.Of(got.Kv) != kv {
+				c.fail("I4", "%s got %s where %s was to come", d, name(got), want())
 				return
 			}
-			prev := ch.Prev.Message()
+			prev := ch.Prev
 			if !ch.Delete && ch.Kv.CreateRevision() == ch.Kv.ModRevision() {
-				prev = nil // the creation of a key replaces no value
+				prev = kvwire.KeyValue{} // the creation of a key replaces no value
 			}
 			// The value replaced at a compaction's own revision is compacted.
-			if d.prevKv && !proto.Equal(got.PrevKv, prev) && (got.PrevKv != nil || !c.mayBeCompacted(r.rev)) {
+			if d.prevKv && kvwire.Of(got.PrevKv) != prev && (got.PrevKv != nil || !c.mayBeCompacted(r.rev)) {
 				c.fail("I4", "%s got %s with the previous value %v, not %v", d, name(got), got.PrevKv, prev)
 				return
 			}

@@ -287,7 +287,7 @@ func (g *ledger) leave(c *core) (had []entryAt) {
 				rest = append(rest, e)
 			} else {
 				lost++
-				delete(g.revisions, e.rev)
+				g.remove(e.rev)
 			}
 		}
 		g.parts[p] = rest
@@ -310,7 +310,7 @@ func (g *ledger) cut(r *reader) {
 		for _, e := range g.parts[p][next:] {
 			delete(e.in, p)
 			if e.changes = nil; len(e.in) == 0 {
-				delete(g.revisions, e.rev)
+				g.remove(e.rev)
 			}
 			for _, q := range slices.Sorted(maps.Keys(e.in)) {
 				e.changes = append(e.changes, e.in[q]...)

@@ -20,6 +20,7 @@ type ledger struct {
 	c         *cluster
 	parts     map[uint32][]*revision // what changed each group's partition, ascending, by its number
 	revisions map[int64]*revision
+	ordered   []*revision            // these, ascending
 	systems   map[uint64]systemEvent // by the place in group 0's log
 	// systemPlaces are the entries that these come from.
 	systemPlaces map[uint64]logPlace
@@ -94,7 +95,7 @@ func (g *ledger) apply(c *core, partition int, rev int64, changes []store.Change
 	e := g.revisions[rev]
 	if e == nil {
 		e = &revision{rev: rev, in: map[uint32][]store.Change{}, places: map[uint32]logPlace{}, at: g.c.loop.now, rights: c.machine.Auth().Revision, noSpace: noSpace(c.machine.Alarms())}
-		g.revisions[rev] = e
+		g.add(e)
 	}
 	e.in[p], e.places[p] = slices.Clone(changes), c.place(partition)
 	e.changes = append(e.changes, changes...)
@@ -237,13 +238,23 @@ func (g *ledger) leasesAt(applied uint64) map[int64]int64 {
 	return want
 }
 
-// all returns every revision, in order.
-func (g *ledger) all() []*revision {
-	var all []*revision
-	for _, rev := range slices.Sorted(maps.Keys(g.revisions)) {
-		all = append(all, g.revisions[rev])
+// add takes up a revision, which is mostly the last.
+func (g *ledger) add(r *revision) {
+	g.revisions[r.rev] = r
+	g.ordered = slices.Insert(g.ordered, g.index(r.rev), r)
+}
+
+func (g *ledger) remove(rev int64) {
+	if g.revisions[rev] != nil {
+		delete(g.revisions, rev)
+		i := g.index(rev)
+		g.ordered = slices.Delete(g.ordered, i, i+1)
 	}
-	return all
+}
+
+// index is where a revision is in the history, or would be.
+func (g *ledger) index(rev int64) int {
+	return sort.Search(len(g.ordered), func(i int) bool { return g.ordered[i].rev >= rev })
 }
 
 func sameChanges(a, b []store.Change) bool {

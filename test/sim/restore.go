@@ -110,14 +110,15 @@ const restoredGroup uint32 = 0xff
 // begin reduces the history to that of a backup, of a revision and with leases, with which a cluster begins whose first write has a
 // revision above next.
 func (g *ledger) begin(rev, next int64, leases map[int64]int64) {
-	all := g.all()
-	g.parts, g.revisions = map[uint32][]*revision{}, map[int64]*revision{}
+	all := g.ordered
+	g.parts, g.revisions, g.ordered = map[uint32][]*revision{}, map[int64]*revision{}, nil
 	g.systems, g.systemPlaces, g.leases = map[uint64]systemEvent{}, map[uint64]logPlace{}, leases
 	g.forced, g.gaps, g.next = false, false, next
 	for _, r := range all {
 		if r.rev <= rev {
 			r.in, r.places = map[uint32][]store.Change{restoredGroup: r.changes}, map[uint32]logPlace{restoredGroup: {}}
-			g.parts[restoredGroup], g.revisions[r.rev] = append(g.parts[restoredGroup], r), r
+			g.parts[restoredGroup] = append(g.parts[restoredGroup], r)
+			g.add(r)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func (v *saver) compare(a *order, o *opened) error {
 		through = max(through, a.floor)
 	}
 	want, changes := map[string]kvwire.KeyValue{}, 0
-	for _, r := range g.all() {
+	for _, r := range g.ordered {
 		if r.rev > through {
 			break
 		}
