@@ -24,7 +24,7 @@ type link struct {
 	from, to *server
 	cut      bool
 	slow     time.Duration // added to each delay, for a while
-	queue    []message
+	queue    []*message
 	last     time.Duration // when the last in the queue arrives
 	epoch    int           // deliveries of earlier ones are void
 	telling  bool          // the sender will be told of a loss
@@ -89,14 +89,14 @@ func (n *network) send(from, to uint64, m message) bool {
 		n.lost(l)
 		return false
 	}
-	n.enqueue(l, m)
+	n.enqueue(l, &m)
 	if m.mayRepeat() && loop.chance(n.c.plan.repeatOneIn) {
-		n.enqueue(l, m)
+		n.enqueue(l, &m)
 	}
 	return true
 }
 
-func (n *network) enqueue(l *link, m message) {
+func (n *network) enqueue(l *link, m *message) {
 	loop := n.c.loop
 	delay := loop.between(n.c.plan.delay/2, 2*n.c.plan.delay) + l.slow
 	if loop.chance(n.c.plan.lateOneIn) {
@@ -206,7 +206,7 @@ func (w wire) Send(to uint64, p replica.Packet) bool {
 func (w wire) Snapshot(to uint64) { w.c.l.sendSnapshot(to) }
 
 // receive runs on the receiver.
-func (l *life) receive(from uint64, m message) {
+func (l *life) receive(from uint64, m *message) {
 	loop := l.sv.c.loop
 	if m.raft != nil {
 		loop.note(uint64(m.group), uint64(m.raft.GetType()), m.raft.GetTerm(), m.raft.GetIndex(), m.raft.GetCommit(), uint64(len(m.raft.GetEntries())))
