@@ -72,9 +72,6 @@ func (p *past) evaluateSome(at, writes int64, o *op, most int) (proto.Message, *
 	if r := p.c.ledger.revisions[writes]; r != nil && writes > at { // else nothing is written, perhaps later than r
 		e.rights, e.bounds = p.rightsOf(r), p.boundsOf(r)
 	}
-	if !o.reads() {
-		e.keys = slices.Clone(e.keys)
-	}
 	if p.plain(o) {
 		e.who = ""
 	}

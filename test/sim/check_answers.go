@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/store"
 )
 
 // checkAnswers: each answer is what a sequential etcd would have given at the
@@ -39,8 +40,8 @@ func (c *cluster) checkAnswers(p *past) {
 }
 
 // explains reports whether a revision is exactly the effect of a request at its
-// place.
-func (c *cluster) explains(p *past, o *op, r *revision) bool {
+// place, and what its answer is there.
+func (c *cluster) explains(p *past, o *op, r *revision) (proto.Message, bool) {
 	most := 0
 	if _, is := o.req.(*pb.LeaseRevokeRequest); is && c.has.steps {
 		for _, ch := range r.changes {
@@ -49,15 +50,15 @@ func (c *cluster) explains(p *past, o *op, r *revision) bool {
 			}
 		}
 	}
-	_, e := p.evaluateSome(r.rev-1, r.rev, o, most)
-	return len(e.changes) > 0 && sameChanges(e.changes, r.changes)
+	answer, e := p.evaluateSome(r.rev-1, r.rev, o, most)
+	return answer, len(e.changes) > 0 && sameChanges(e.changes, r.changes)
 }
 
 // wrote reports whether a request's answer is right if it is the revision's
 // origin.
 func (c *cluster) wrote(p *past, o *op, r *revision) bool {
-	want, _ := p.evaluate(r.rev-1, r.rev, o)
-	return c.explains(p, o, r) && proto.Equal(want, o.content)
+	want, is := c.explains(p, o, r)
+	return is && proto.Equal(want, o.content)
 }
 
 func (c *cluster) attribute(o *op, r *revision) {
@@ -129,42 +130,51 @@ func (c *cluster) may(p *past, o *op, r *revision) bool {
 	switch {
 	case r.rev <= o.floor || r.latest < o.call:
 		return false
-	case len(r.changes) > 0 && !o.names(r.changes[0].Kv.Key()):
+	case len(r.changes) > 0 && !o.makes(r.changes[0]):
 		return false
 	case !c.mayHave(p, o, r):
 		return false
 	case o.state == ok:
 		return o.rev == r.rev && c.wrote(p, o, r)
 	}
-	return c.explains(p, o, r)
+	_, is := c.explains(p, o, r)
+	return is
 }
 
-// names reports whether the first change of a request can be to a key. It spares most revisions that a request
+// makes reports whether the first change of a request can be this one. It spares most revisions that a request
 // hasn't brought about the evaluation that would say so.
-func (o *op) names(key []byte) bool {
+func (o *op) makes(ch store.Change) bool {
+	key := ch.Kv.Key()
 	switch r := o.req.(type) {
 	case *pb.PutRequest:
-		return bytes.Equal(key, r.Key) || o.extended(r.Key)
+		return puts(r, ch) || o.extended(r.Key)
 	case *pb.DeleteRangeRequest:
-		return inRange(key, r.Key, r.RangeEnd) || o.extended(r.Key)
+		return ch.Delete && inRange(key, r.Key, r.RangeEnd) || o.extended(r.Key)
 	case *pb.TxnRequest:
-		return mayWrite(r, key)
+		return mayMake(r.Success, ch) || mayMake(r.Failure, ch)
 	case *pb.WatchCreateRequest:
 		return bytes.HasPrefix(key, []byte("/x/")) || bytes.HasPrefix(key, []byte(manager))
+	case *pb.LeaseRevokeRequest:
+		return ch.Delete
 	}
 	return true
 }
 
-// mayWrite reports whether a transaction can change a key.
-func mayWrite(r *pb.TxnRequest, key []byte) bool {
-	return slices.ContainsFunc(slices.Concat(r.Success, r.Failure), func(do *pb.RequestOp) bool {
+// puts reports whether a put can make a change.
+func puts(r *pb.PutRequest, ch store.Change) bool {
+	return !ch.Delete && bytes.Equal(ch.Kv.Key(), r.Key) && (r.IgnoreValue || bytes.Equal(ch.Kv.Value(), r.Value))
+}
+
+// mayMake reports whether one of some operations can make a change.
+func mayMake(ops []*pb.RequestOp, ch store.Change) bool {
+	return slices.ContainsFunc(ops, func(do *pb.RequestOp) bool {
 		switch o := do.Request.(type) {
 		case *pb.RequestOp_RequestPut:
-			return bytes.Equal(key, o.RequestPut.Key)
+			return puts(o.RequestPut, ch)
 		case *pb.RequestOp_RequestDeleteRange:
-			return inRange(key, o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd)
+			return ch.Delete && inRange(ch.Kv.Key(), o.RequestDeleteRange.Key, o.RequestDeleteRange.RangeEnd)
 		case *pb.RequestOp_RequestTxn:
-			return mayWrite(o.RequestTxn, key)
+			return mayMake(o.RequestTxn.Success, ch) || mayMake(o.RequestTxn.Failure, ch)
 		}
 		return false
 	})

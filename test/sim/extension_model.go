@@ -290,6 +290,6 @@ func (e *evaluation) write(key string, value []byte, lease int64) {
 	if prev != nil {
 		kv.CreateRevision, kv.Version = prev.CreateRevision, prev.Version+1
 	}
-	e.keys.put(kv)
+	e.writable().put(kv)
 	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 }

@@ -50,6 +50,7 @@ func (s *state) remove(key []byte) {
 // answer and change.
 type evaluation struct {
 	keys    state
+	own     bool  // nothing else has these keys
 	rev     int64 // what is written now has it
 	changes []store.Change
 	old     func(rev int64) state // the state at an earlier revision
@@ -70,6 +71,20 @@ type evaluation struct {
 	unfit              int // events for whose handler there was no space
 	// refused: it would be answered with an error, and change nothing.
 	refused bool
+}
+
+// writable are the keys, which are copied first if something else has them.
+func (e *evaluation) writable() *state {
+	if !e.own {
+		e.keys, e.own = slices.Clone(e.keys), true
+	}
+	return &e.keys
+}
+
+// share returns the keys as they stay, whatever happens to those of the evaluation.
+func (e *evaluation) share() state {
+	e.own = false
+	return e.keys
 }
 
 func (e *evaluation) do(req proto.Message) proto.Message {
@@ -109,7 +124,7 @@ func (e *evaluation) put(r *pb.PutRequest) *pb.PutResponse {
 		kv.Lease = prev.GetLease()
 	}
 	e.refused = e.refused || prev == nil && (r.IgnoreValue || r.IgnoreLease)
-	e.keys.put(kv)
+	e.writable().put(kv)
 	e.changes = append(e.changes, store.Change{Revision: e.next(), Kv: kvwire.Of(kv), Prev: e.before(kv.Key, prev)})
 	for _, n := range notesOf(r.Key) {
 		if e.keys.get(string(n.Key)) == nil {
@@ -139,7 +154,7 @@ func (e *evaluation) next() store.Revision {
 }
 
 func (e *evaluation) remove(kv *mvccpb.KeyValue) {
-	e.keys.remove(kv.Key)
+	e.writable().remove(kv.Key)
 	e.changes = append(e.changes, store.Change{
 		Revision: e.next(), Kv: kvwire.Tombstone(kv.Key), Prev: e.before(kv.Key, kv), Delete: true,
 	})
@@ -203,7 +218,7 @@ func (e *evaluation) rang(r *pb.RangeRequest) *pb.RangeResponse {
 }
 
 // txn compares, also in the transactions within it, with what was there before it.
-func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse { return e.txnIn(r, slices.Clone(e.keys)) }
+func (e *evaluation) txn(r *pb.TxnRequest) *pb.TxnResponse { return e.txnIn(r, e.share()) }
 
 func (e *evaluation) txnIn(r *pb.TxnRequest, before state) *pb.TxnResponse {
 	resp := &pb.TxnResponse{Succeeded: true}

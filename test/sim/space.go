@@ -60,7 +60,7 @@ func (g *ledger) quotasFor(o *op) (all [][]auth.Quota) {
 func (p *past) mayNotFit(o *op) bool {
 	for _, list := range p.c.ledger.quotasFor(o) {
 		for _, keys := range p.among(o) {
-			e := &evaluation{keys: slices.Clone(keys), began: keys, rev: o.floor + 1, old: p.at, who: o.who, carries: o.carries, as: o.as, bounds: bounds{quotas: list}}
+			e := &evaluation{keys: keys, began: keys, rev: o.floor + 1, old: p.at, who: o.who, carries: o.carries, as: o.as, bounds: bounds{quotas: list}}
 			e.call(o.req)
 			if e.follow(o.req); e.barred {
 				return true
@@ -112,14 +112,14 @@ func (s state) size(prefix string) (sum auth.Limits) {
 
 // attempt lets a handler change keys, and takes that back if there is no space for it.
 func (e *evaluation) attempt(handle func()) bool {
-	keys, n := slices.Clone(e.keys), len(e.changes)
+	keys, n := e.share(), len(e.changes)
 	handle()
 	puts := false
 	for _, c := range e.changes[n:] {
 		puts = puts || !c.Delete && !isNotice(c)
 	}
 	if e.bounds.noSpace && puts || !e.fits() {
-		e.keys, e.changes = keys, e.changes[:n]
+		e.keys, e.own, e.changes = keys, false, e.changes[:n]
 		return false
 	}
 	return true
