@@ -169,10 +169,10 @@ func (l *life) tookState() {
 
 // showable reports whether a client may be shown what a server reads for it, and notes when the
 // server shows what it must not.
-func (l *life) showable(what string) bool {
+func (l *life) showable(what any) bool {
 	f := l.sv.flip
 	if f != nil && f.known && !f.byHand {
-		l.sv.c.fail("fence", "server %d is fenced, and answers %s", l.sv.id, what)
+		l.sv.c.fail("fence", "server %d is fenced, and answers %v", l.sv.id, what)
 	}
 	return f == nil
 }

@@ -137,7 +137,7 @@ func (l *life) read(o *op, req proto.Message, eval func(*core, placement.Set) (p
 					l.sv.c.fail("I1", "%s is answered at revision %d, after another at %d by the same server", o, at, c.shown[parts])
 				}
 				c.shown[parts] = at
-				if !l.showable(o.String()) {
+				if !l.showable(o) {
 					reply(nil, fault.Timeout)
 					return
 				}
