@@ -38,6 +38,9 @@ func (c *cluster) removeFiles() {
 	if c.files == nil {
 		return
 	}
+	if c.saver != nil {
+		c.saver.close()
+	}
 	for _, s := range c.servers {
 		if s.life != nil {
 			s.life.closeSnapshots()

@@ -30,6 +30,7 @@ type order struct {
 	leases []int64 // that were granted
 	life   *life   // where it is being served
 	made   *saved
+	opened *opened // what was found in it, until it has been compared with all of the history
 	done   func(*saved, error)
 }
 

@@ -132,9 +132,9 @@ func (v *saver) check(a *order) {
 		c.fail("backup", "backup %d of server %d can't be read: %v", a.n, b.server, err)
 		return
 	}
-	defer file.Close()
 	o, err := load(file, c.begins)
 	if err == nil {
+		a.opened = o
 		err = v.compare(a, o)
 	}
 	if err == nil {
@@ -162,22 +162,21 @@ func (c *cluster) compareBackups() {
 		if a.made.flipped || c.failure != nil {
 			continue
 		}
-		file, err := a.made.read()
-		var o *opened
-		if err == nil {
-			o, err = load(file, c.begins)
-		}
-		if err == nil {
-			err = c.saver.compare(a, o)
-		}
-		if file != nil {
-			_ = file.Close()
-		}
-		if err != nil {
+		if err := c.saver.compare(a, a.opened); err != nil {
 			c.fail("backup", "backup %d of server %d, asked for at %v with revision %d shown (stale %v), when all is known: %v", a.n, a.made.server, a.at, a.floor, a.made.stale, err)
 		}
 	}
-	c.saver.all = nil
+	c.saver.close()
+}
+
+// close ends the use of the backups that there are.
+func (v *saver) close() {
+	for _, a := range v.all {
+		if a.opened != nil {
+			_ = a.opened.file.Close()
+		}
+	}
+	v.all = nil
 }
 
 // compare: a backup has all changes up to its revision, and no others; unless it is stale, all that clients had been shown
