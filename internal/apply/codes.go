@@ -18,9 +18,9 @@ import (
 // entry comes, before it is committed ([Machine.Expect]). Apply finds the result here. If
 // it doesn't, it compiles; the result is the same, since it is a function of the source.
 
-// codes are the sources that were compiled last, by their hash. Any number of goroutines
+// Codes are the sources that a server has compiled last, by their hash. Any number of goroutines
 // may use it; no lock is held while a source is compiled but that of queue.
-type codes struct {
+type Codes struct {
 	queue sync.Mutex // of those that can wait: one is compiled at a time
 	pace  func(hurry <-chan struct{}) func()
 
@@ -29,6 +29,11 @@ type codes struct {
 	mu   sync.Mutex
 	last []*compilation // the latest used last
 }
+
+// NewCodes returns none. pace is asked before a source is compiled that nothing waits for yet, and returns what
+// is called every few hundred microseconds meanwhile, to leave the processor to other
+// work. It pauses no longer once hurry is closed. nil: no pauses.
+func NewCodes(pace func(hurry <-chan struct{}) (pause func())) *Codes { return &Codes{pace: pace} }
 
 // Bounds of the compiled sources that are kept beside the registry.
 const (
@@ -44,21 +49,30 @@ type compilation struct {
 	hurried <-chan struct{}
 	code    *extension.Code
 	err     error
-	size    int64 // once it is done; under the lock of codes
+	size    int64 // once it is done; under the lock of Codes
 }
 
 // get is for apply: it doesn't wait for other sources.
-func (c *codes) get(language int, source []byte) (*extension.Code, error) {
+func (c *Codes) get(language int, source []byte) (*extension.Code, error) {
 	found := c.find(language, source)
 	if !found.done.Load() {
 		c.late.Add(1)
-		found.hurry()
 	}
-	return c.finish(found, language, source, nil)
+	return c.atOnce(found, language, source)
+}
+
+// load is for what was registered before this machine began.
+func (c *Codes) load(language int, source []byte) (*extension.Code, error) {
+	return c.atOnce(c.find(language, source), language, source)
+}
+
+func (c *Codes) atOnce(d *compilation, language int, source []byte) (*extension.Code, error) {
+	d.hurry()
+	return c.finish(d, language, source, nil)
 }
 
 // ahead compiles a source that apply may soon ask for.
-func (c *codes) ahead(language int, source []byte) (*extension.Code, error) {
+func (c *Codes) ahead(language int, source []byte) (*extension.Code, error) {
 	found := c.find(language, source)
 	if found.done.Load() {
 		return found.code, found.err
@@ -71,7 +85,7 @@ func (c *codes) ahead(language int, source []byte) (*extension.Code, error) {
 	return c.finish(found, language, source, c.pace(found.hurried))
 }
 
-func (c *codes) find(language int, source []byte) *compilation {
+func (c *Codes) find(language int, source []byte) *compilation {
 	of := extension.SourceOf(language, source)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +102,7 @@ func (c *codes) find(language int, source []byte) *compilation {
 	return found
 }
 
-func (c *codes) finish(d *compilation, language int, source []byte, pause func()) (*extension.Code, error) {
+func (c *Codes) finish(d *compilation, language int, source []byte, pause func()) (*extension.Code, error) {
 	d.once.Do(func() {
 		d.code, d.err = extension.CompilePaced(language, source, pause)
 		size := int64(len(source))
@@ -105,7 +119,7 @@ func (c *codes) finish(d *compilation, language int, source []byte, pause func()
 }
 
 // evict forgets those that weren't used for the longest time.
-func (c *codes) evict() {
+func (c *Codes) evict() {
 	sum := int64(0)
 	for i := len(c.last) - 1; i >= 0; i-- {
 		if sum += c.last[i].size; sum > maxCodesMemory || len(c.last)-i > maxCodes {
@@ -135,7 +149,7 @@ func (m *Machine) Verify(req *pb.PutRequest, user uint64) error {
 	if err := m.Precompile(language, req.GetValue()); err != nil {
 		return err
 	}
-	if _, err := m.codes.ahead(language, req.GetValue()); err != nil {
+	if _, err := m.Codes.ahead(language, req.GetValue()); err != nil {
 		return extension.Refuse(name, err)
 	}
 	return nil
@@ -152,12 +166,12 @@ func registered(reg *extension.Registry, name string, language int, source []byt
 // Prepare compiles a source that may be registered soon; any goroutine may call it. An
 // error says that it would be refused.
 func (m *Machine) Prepare(language int, source []byte) error {
-	_, err := m.codes.ahead(language, source)
+	_, err := m.Codes.ahead(language, source)
 	return err
 }
 
-// LateCompilations is how often apply had to wait for a source to be compiled.
-func (m *Machine) LateCompilations() int64 { return m.codes.late.Load() }
+// LateCompilations is how often apply had to wait for a source to be compiled, on this server.
+func (m *Machine) LateCompilations() int64 { return m.Codes.late.Load() }
 
 // Expect prepares for an entry that will probably be executed soon. It takes as long as
 // compiling the sources does that the entry registers; any goroutine may call it.

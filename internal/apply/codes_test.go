@@ -28,23 +28,33 @@ func TestApplyCompilesNothing(t *testing.T) {
 	r := newRig(1)
 	e, p := registering(r, "a", handler(`return 1`), extension.Language)
 	r.Expect(e)
-	ahead := r.codes.last[0].code
+	ahead := r.Codes.last[0].code
 	require.NotNil(t, ahead)
 	r.entry(e, p.Parts, nil)
 	a := r.Extensions().Get("a")
 	require.Same(t, &ahead.Operations[0], &a.Operations[0])
 
-	r.codes.last = nil
+	r.Codes.last = nil
 	r.must(t, &pb.PutRequest{Key: []byte(extension.LimitsKey), Value: []byte(`{"steps": 500}`)})
 	require.Equal(t, int64(500), r.Extensions().Limits.Steps)
 	require.Same(t, a, r.Extensions().Get("a"))
-	require.Empty(t, r.codes.last)
+	require.Empty(t, r.Codes.last)
+}
+
+// A machine in the place of another, with the same state, finds what that one has compiled.
+func TestTheNextMachineCompilesNothing(t *testing.T) {
+	r := newRig(2)
+	r.must(t, sourcePut("a", handler(`return 1`)))
+	next := New(r.Config)
+	require.NoError(t, next.LoadExtensions())
+	require.Same(t, &r.Extensions().Get("a").Operations[0], &next.Extensions().Get("a").Operations[0])
+	require.EqualValues(t, 1, next.LateCompilations())
 }
 
 // Sources are compiled once, however many ask for them at once, and those that were used
 // last are kept.
 func TestCodesAreBounded(t *testing.T) {
-	var c codes
+	var c Codes
 	var all sync.WaitGroup
 	for i := range 4 * maxCodes {
 		all.Go(func() {
@@ -122,7 +132,7 @@ func (r *rig) must(t *testing.T, req *pb.PutRequest) {
 func TestApplyWaitsForNoPauses(t *testing.T) {
 	source := []byte(handler(strings.Repeat("local x = 1 ", 150) + "return 1" + strings.Repeat(" ", 20<<10)))
 	begun, pauses := make(chan struct{}), 0
-	c := codes{pace: func(hurry <-chan struct{}) func() {
+	c := Codes{pace: func(hurry <-chan struct{}) func() {
 		return func() {
 			if pauses++; pauses == 1 {
 				close(begun)

@@ -100,10 +100,8 @@ type Config struct {
 	// ExtensionMemory is what extensions may keep on this server, in bytes. Beyond it the
 	// server ends, and doesn't start: the others have agreed on what it can't hold. 0: any.
 	ExtensionMemory int64
-	// Pace is asked before a source is compiled that nothing waits for yet, and returns what
-	// is called every few hundred microseconds meanwhile, to leave the processor to other
-	// work. It pauses no longer once hurry is closed. nil: no pauses.
-	Pace func(hurry <-chan struct{}) (pause func())
+	// Codes are this server's, of all of its machines. nil: new ones, without pauses.
+	Codes *Codes
 	// Fence is this server's, of all of its machines. While it is fenced nothing is answered from
 	// the state; commands are executed as ever. nil: a new one.
 	Fence *check.Fence
@@ -131,7 +129,6 @@ type Machine struct {
 
 	extensions atomic.Pointer[extension.Registry]
 	audiences  audiences
-	codes      codes
 	reaches    atomic.Pointer[reaches]
 	// ruled has the keys that the map has rules for. wanted is the map by which keys should
 	// be placed; a field, so that tests can set others than those of extensions.
@@ -152,7 +149,9 @@ func New(c Config) *Machine {
 	if m.Precompile == nil {
 		m.Precompile = func(int, []byte) error { return nil }
 	}
-	m.codes.pace = m.Pace
+	if m.Codes == nil {
+		m.Codes = NewCodes(nil)
+	}
 	if m.Fatal == nil {
 		m.Fatal = func(err error) { panic(err) }
 	}

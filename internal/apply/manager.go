@@ -51,7 +51,7 @@ func (x *execution) compile(name string, source kvwire.KeyValue) (*extension.Ext
 	if err := extension.CheckLanguage(name, language); err != nil {
 		return nil, err
 	}
-	code, err := extension.CompileCode(language, source.Value())
+	code, err := x.m.Codes.load(language, source.Value())
 	if err != nil {
 		return nil, fmt.Errorf("an extension that was registered can't be compiled: %w", extension.Refuse(name, err))
 	}
@@ -106,7 +106,7 @@ func (x *execution) register(name string, source []byte) error {
 	code := registered(reg, name, x.language, source)
 	if code == nil {
 		var err error
-		if code, err = x.m.codes.get(x.language, source); err != nil {
+		if code, err = x.m.Codes.get(x.language, source); err != nil {
 			return extension.Refuse(name, err)
 		}
 	}

@@ -69,7 +69,7 @@ func BenchmarkRegistered(b *testing.B) {
 		}
 		b.Run(name("register"), func(b *testing.B) {
 			source := member(c.n, c.shared)
-			_, _ = r.codes.get(1, []byte(source))
+			_, _ = r.Codes.get(1, []byte(source))
 			for b.Loop() {
 				r.carry(b, sourcePut("new", source))
 				b.StopTimer()
@@ -95,6 +95,7 @@ func BenchmarkRegistered(b *testing.B) {
 		}
 		b.Run(name("restart"), func(b *testing.B) {
 			for b.Loop() {
+				r.Codes = NewCodes(nil) // as in a new process
 				require.NoError(b, r.LoadExtensions())
 			}
 		})

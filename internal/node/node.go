@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/backend"
 	"github.com/stoa-kv/stoa/internal/balance"
 	"github.com/stoa-kv/stoa/internal/calllog"
@@ -80,6 +81,7 @@ type Node struct {
 	leaving      atomic.Bool   // this server knows that it was removed
 	sessions     *host.Sessions
 	fence        *check.Fence
+	codes        *apply.Codes
 	fencing      sync.Mutex                // one goroutine at a time follows the fence
 	led          atomic.Pointer[time.Time] // since when a leader is known, where the first check is awaited
 	unchecked    sync.Once
@@ -106,7 +108,7 @@ type Node struct {
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence),
+		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence), codes: apply.NewCodes(paceCompilation),
 		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
 		hashing: make(chan struct{}, 1), filing: make(chan struct{}, 1), copying: make(chan struct{}, 1), spool: installing{turn: make(chan struct{}, 1)},
 		callLog: calllog.New(calllog.Default),

@@ -270,7 +270,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Fence:      n.fence,
 		Meter:      &meter{n, c, newByKind(n.cfg.Metrics.Server.Applied)},
 		Precompile: n.precompile,
-		Pace:       paceCompilation,
+		Codes:      n.codes,
 
 		ExtensionMemory: n.cfg.ExtensionMemory,
 	})

@@ -73,7 +73,7 @@ const (
 )
 
 // paceCompilation has a compilation take a quarter of a core, so that other requests needn't
-// wait for the end of it; see [apply.Config.Pace].
+// wait for the end of it; see [apply.NewCodes].
 func paceCompilation(hurry <-chan struct{}) func() {
 	since := time.Now()
 	return func() {

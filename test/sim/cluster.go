@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 
+	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session/host"
@@ -36,15 +37,16 @@ type cluster struct {
 	servers    []*server
 	begins     []*pb.Member // the members that the cluster begins with
 	net        *network
-	operator   *operator // nil: the members never change
-	upgrader   *meddler  // nil: nor does the version
-	keeper     *keeper   // nil: there are no users
-	steward    *steward  // nil: there are no users with few rights
-	balancer   *meddler  // nil: only extensions move keys
-	resizer    *meddler  // nil: the number of partitions never changes
-	alarms     *meddler  // nil: nobody runs out of space
-	saver      *saver    // nil: nobody takes backups
-	files      *files    // nil: files are in memory
+	operator   *operator    // nil: the members never change
+	upgrader   *meddler     // nil: nor does the version
+	keeper     *keeper      // nil: there are no users
+	steward    *steward     // nil: there are no users with few rights
+	balancer   *meddler     // nil: only extensions move keys
+	resizer    *meddler     // nil: the number of partitions never changes
+	alarms     *meddler     // nil: nobody runs out of space
+	saver      *saver       // nil: nobody takes backups
+	files      *files       // nil: files are in memory
+	codes      *apply.Codes // of all servers, as they depend on the sources alone
 	ledger     *ledger
 	keys       *keyspace
 	clients    []*client
@@ -187,7 +189,7 @@ func (c *cluster) own() uint64 {
 
 func newCluster(o Options, out io.Writer) *cluster {
 	l := newLoop(o.Seed, out)
-	c := &cluster{loop: l, seed: o.Seed, mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, most: o.Length, only: o.Only, sources: map[string]func(){}, ending: map[int64]time.Duration{}}
+	c := &cluster{loop: l, seed: o.Seed, codes: apply.NewCodes(nil), mutation: o.Mutation, plan: drawPlan(l), has: o.features(), force: o.Force, most: o.Length, only: o.Only, sources: map[string]func(){}, ending: map[int64]time.Duration{}}
 	for _, e := range c.has.extremes {
 		e(&c.plan)
 	}

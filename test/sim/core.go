@@ -105,7 +105,7 @@ func (l *life) open(old *core) (*core, error) {
 	c.backups = backup.New(c.stores, visible)
 	c.machine = apply.New(apply.Config{
 		Stores: c.stores, Leases: c.leases, Placement: c.placement, Sink: c, Observer: observer{c},
-		Visible: visible, Met: c.backups.Met, Fence: l.fence,
+		Visible: visible, Met: c.backups.Met, Fence: l.fence, Codes: s.c.codes,
 		Fatal: func(err error) { s.c.fail("I6", "server %d can't go on: %v", s.id, err); panic(err) },
 	})
 	c.machine.LoadMembership(c.members.List, c.members.Configs)

@@ -48,7 +48,7 @@ func (b *saved) read() (*backend.Backend, error) {
 }
 
 // load loads a file, as core's open does, of a cluster that began with these members. It compares the checksums that are in it.
-func load(b *backend.Backend, begins []*pb.Member) (o *opened, err error) {
+func load(b *backend.Backend, begins []*pb.Member, codes *apply.Codes) (o *opened, err error) {
 	if err := recovery.Resize(b); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func load(b *backend.Backend, begins []*pb.Member) (o *opened, err error) {
 	if o.auth, _, err = recovery.Auth(&o.meta); err != nil {
 		return nil, err
 	}
-	o.machine = apply.New(apply.Config{Stores: o.stores, Leases: o.leases, Placement: placed})
+	o.machine = apply.New(apply.Config{Stores: o.stores, Leases: o.leases, Placement: placed, Codes: codes})
 	o.machine.LoadMembership(members.List, members.Configs)
 	o.machine.LoadAlarms(o.meta.Alarms)
 	o.machine.LoadEpochs(epochs)
@@ -132,7 +132,7 @@ func (v *saver) check(a *order) {
 		c.fail("backup", "backup %d of server %d can't be read: %v", a.n, b.server, err)
 		return
 	}
-	o, err := load(file, c.begins)
+	o, err := load(file, c.begins, c.codes)
 	if err == nil {
 		a.opened = o
 		err = v.compare(a, o)
@@ -319,7 +319,7 @@ func (v *saver) begin(a *order, o *opened) error {
 	}
 	defer file.Close()
 	self := bootstrap.Self{Cluster: 0x5705, Member: 1, Members: []bootstrap.Member{{ID: 1, Name: "restored"}}}
-	n, err := restored(file, self, partitions, 0)
+	n, err := restored(file, self, partitions, v.c.codes)
 	if err != nil {
 		return fmt.Errorf("no cluster of %d partitions can begin with it: %w", partitions, err)
 	}
@@ -347,13 +347,13 @@ func (v *saver) begin(a *order, o *opened) error {
 }
 
 // restored makes a file the first state of a new cluster, and loads it.
-func restored(file *backend.Backend, self bootstrap.Self, partitions int, bump int64) (*opened, error) {
-	st, err := snapshot.ReadState(file, partitions, bump, zap.NewNop())
+func restored(file *backend.Backend, self bootstrap.Self, partitions int, codes *apply.Codes) (*opened, error) {
+	st, err := snapshot.ReadState(file, partitions, 0, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
 	if err := file.Reset(st.Initial(self)); err != nil {
 		return nil, err
 	}
-	return load(file, nil)
+	return load(file, nil, codes)
 }
