@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client"
+	"github.com/stoa-kv/stoa/client/internal/engine"
 )
 
 // link is the connection of one logical client to one cluster.
@@ -101,9 +102,15 @@ func (l *link) open(by time.Time) error {
 	}
 	var found carrier = newCalls(l)
 	if kind == Stoa && l.view == nil {
-		if found, err = newChannel(ctx, l, near); err != nil {
+		ch, err := newChannel(ctx, l, near)
+		if err != nil {
 			return err
 		}
+		if err := l.compare(ctx, ch.s); err != nil {
+			ch.s.Abandon(err)
+			return err
+		}
+		found = ch
 	}
 	if kind == Stoa && l.view != nil {
 		l.view.near.Store(l.view.near.Load().of.nearby.share())
@@ -111,6 +118,32 @@ func (l *link) open(by time.Time) error {
 	if !l.take(found) {
 		found.close() // without the lock: it waits for the cluster
 		return ErrClosed
+	}
+	return nil
+}
+
+// compare finds out, over a new session, whether the cluster has what was seen of it. If not, it was restored or made anew, and the
+// reads of the session would wait for revisions that it may never have. Then what it has now, behind all that was acknowledged, is
+// what counts, unless more was seen meanwhile.
+func (l *link) compare(ctx context.Context, s *engine.Session) error {
+	l.core.mu.Lock()
+	seen := l.seen()
+	l.core.mu.Unlock()
+	if seen == 0 {
+		return nil
+	}
+	has, err := s.Sync(ctx)
+	if err != nil || has >= seen {
+		return err
+	}
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	if l.seen() == seen {
+		l.by = nil
+		l.floor.Store(has)
+		if l.twin != nil {
+			l.twin.floor.Store(has)
+		}
 	}
 	return nil
 }

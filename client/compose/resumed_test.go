@@ -2,6 +2,7 @@ package compose
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 )
 
 // breaking is a member at revision 14 whose first stream of watches breaks when one is open. The next ones bring what there is from
@@ -137,4 +140,54 @@ func TestWatchesThatExtensionsAnswer(t *testing.T) {
 	require.EqualValues(t, 9, r.Events[0].Kv.ModRevision)
 	require.Zero(t, <-s.from)
 	require.EqualValues(t, 15, <-s.from)
+}
+
+// opening is a member that opens sessions, and answers that it is at a revision.
+type opening struct {
+	stoapb.UnimplementedSessionsServer
+	revoking
+	revision atomic.Int64
+}
+
+func (o *opening) Open(g stoapb.Sessions_OpenServer) error {
+	batch, err := g.Recv()
+	if err != nil {
+		return err
+	}
+	err = g.Send(&stoapb.ServerBatch{Opened: &stoapb.Opened{Session: 1, Ttl: batch.Open.Ttl}})
+	for err == nil {
+		if batch, err = g.Recv(); err != nil {
+			return err
+		}
+		var replies []*stoapb.Reply
+		for _, r := range batch.Requests {
+			replies = append(replies, &stoapb.Reply{Seq: r.Seq, Revision: o.revision.Load()})
+		}
+		err = g.Send(&stoapb.ServerBatch{Replies: replies})
+	}
+	return err
+}
+
+// A client goes on with a cluster that was restored or made anew, and has a lower revision: it doesn't wait for those that it has seen of the one before.
+func TestClusterThatHasGoneBack(t *testing.T) {
+	o := &opening{revoking: revoking{revoked: make(chan int64, 10)}}
+	c := ofKind(t, Stoa, time.Second, func(g *grpc.Server) {
+		stoapb.RegisterSessionsServer(g, o)
+		pb.RegisterLeaseServer(g, o)
+	})
+	l := c.core.links[0]
+	open := func() int64 {
+		require.NoError(t, l.open(time.Now().Add(time.Second)))
+		c.core.mu.Lock()
+		defer c.core.mu.Unlock()
+		require.Equal(t, l.seen(), l.by.seen(), "what its session waits for")
+		return l.seen()
+	}
+	require.Zero(t, open())
+	c.core.saw(0, 1000)
+	for _, next := range []struct{ has, seen int64 }{{1000, 1000}, {1003, 1003}, {10, 10}, {12, 12}} {
+		l.by.(*channel).abandon()
+		o.revision.Store(next.has)
+		require.Equal(t, next.seen, open())
+	}
 }
