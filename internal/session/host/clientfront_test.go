@@ -27,7 +27,6 @@ import (
 type front struct {
 	rpc.Node // what sessions don't need
 	s        *rigServer
-	own      bool // the calls are the test's own
 }
 
 func (f front) core() *rigCore { return f.s.process.Load().core.Load() }

@@ -228,6 +228,22 @@ func (r *rig) authenticate(login *pb.AuthenticateRequest, reply *pb.Authenticate
 
 // identify returns whose token a session comes with, and what extensions know its client by.
 func (p *rigProcess) identify(ctx context.Context, o *stoapb.OpenSession) (user uint64, err error) {
+	if user, err = p.holder(ctx); err != nil {
+		return 0, err
+	}
+	u, err := p.State().Machine.Auth().Authorize(user)
+	if err != nil {
+		return 0, err
+	}
+	o.Client, err = u.Client(o.GetClient())
+	return user, err
+}
+
+// holder returns whose token a request comes with: the user's credential, 0 for none.
+func (p *rigProcess) holder(ctx context.Context) (user uint64, err error) {
+	if ctx.Value(serverKey{}) != nil {
+		return auth.Own, nil
+	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, text := range md.Get(rpctypes.TokenFieldNameGRPC) {
 		if user, err = strconv.ParseUint(text, 10, 64); err != nil {
@@ -242,13 +258,13 @@ func (p *rigProcess) identify(ctx context.Context, o *stoapb.OpenSession) (user 
 			return 0, fault.InvalidAuthToken
 		}
 	}
-	u, err := p.State().Machine.Auth().Authorize(user)
-	if err != nil {
-		return 0, err
-	}
-	o.Client, err = u.Client(o.GetClient())
-	return user, err
+	return user, nil
 }
+
+// serverKey marks the context of a server's own requests.
+type serverKey struct{}
+
+func own(ctx context.Context) context.Context { return context.WithValue(ctx, serverKey{}, true) }
 
 // catchUp waits until this server has applied all changes of users and roles that were acknowledged.
 func (p *rigProcess) catchUp(ctx context.Context) error {

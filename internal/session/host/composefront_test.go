@@ -30,11 +30,7 @@ var valCtxCh chan struct{}
 
 // Range implements rpc.KV.
 func (f front) Range(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
-	user, err := f.user(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return routed(ctx, f, func(c *rigCore) (*kvwire.RangeResponse, error) {
+	return routed(ctx, f, func(c *rigCore, user uint64) (*kvwire.RangeResponse, error) {
 		parts := c.Machine.Placement().Range(r.GetKey(), r.GetRangeEnd())
 		if !r.GetSerializable() {
 			var err error
@@ -66,11 +62,7 @@ func (f front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	if _, handled := f.core().Machine.PlanRead(command.Txn, r, anonymous); handled || !apply.ReadOnly(r) {
 		return submitted[*pb.TxnResponse](ctx, f, command.Txn, r)
 	}
-	user, err := f.user(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return routed(ctx, f, func(c *rigCore) (*pb.TxnResponse, error) {
+	return routed(ctx, f, func(c *rigCore, user uint64) (*pb.TxnResponse, error) {
 		parts := c.Machine.Parts(r)
 		if !apply.Serializable(r) {
 			var err error
@@ -89,7 +81,9 @@ func (f front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 
 // Compact implements rpc.KV.
 func (f front) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	f.own = true
+	if f.s.rig.lenient {
+		ctx = own(ctx)
+	}
 	return submitted[*pb.CompactionResponse](ctx, f, command.Compact, r)
 }
 
@@ -108,11 +102,12 @@ func (f front) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 
 // LeaseRenew implements rpc.Lessor.
 func (f front) LeaseRenew(ctx context.Context, id int64) (int64, error) {
-	user, err := f.user(ctx)
+	p := f.s.process.Load()
+	user, err := p.holder(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return f.s.process.Load().renewed(ctx, id, user)
+	return p.renewedBy(ctx, id, apply.Renewer{User: user})
 }
 
 // NewWatchStream implements rpc.Watcher.
@@ -120,21 +115,37 @@ func (f front) NewWatchStream(context.Context) *watch.Stream {
 	return f.s.process.Load().hub.NewStream(apply.Anonymous)
 }
 
-// OpenWatch implements rpc.Watcher. No extension handles watches, and all may watch.
-func (f front) OpenWatch(context.Context, *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {
-	return nil, auth.Own, nil
+// OpenWatch implements rpc.Watcher. No extension handles watches.
+func (f front) OpenWatch(ctx context.Context, _ *pb.WatchCreateRequest) (*mvccpb.Event, uint64, error) {
+	if f.s.rig.lenient {
+		return nil, auth.Own, nil
+	}
+	user, err := f.s.process.Load().holder(ctx)
+	return nil, user, err
+}
+
+// Authenticate implements rpc.Auth.
+func (f front) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	reply := &pb.AuthenticateResponse{Header: &pb.ResponseHeader{Revision: f.Revision()}}
+	if f.s.rig.authenticate(r, reply) != nil {
+		return nil, fault.AuthFailed
+	}
+	return reply, nil
 }
 
 // routed does something again as long as the keys are found to be elsewhere.
-func routed[R any](ctx context.Context, f front, do func(*rigCore) (R, error)) (R, error) {
+func routed[R any](ctx context.Context, f front, do func(c *rigCore, user uint64) (R, error)) (none R, err error) {
+	user, err := f.s.process.Load().holder(ctx)
+	if err != nil {
+		return none, err
+	}
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		p := f.s.process.Load()
-		var none R
 		if p.down.Load() {
 			return none, fault.Stopped
 		}
 		p.State() // another core, if this one is being replaced
-		switch v, err := do(p.core.Load()); {
+		switch v, err := do(p.core.Load(), user); {
 		case !errors.Is(err, fault.Moved):
 			return v, err
 		case time.Since(begun) > stressTimeout:
@@ -163,12 +174,7 @@ func (f front) strict(ctx context.Context, parts placement.Set) (*rigCore, error
 
 // submitted writes, and waits for the outcome.
 func submitted[R proto.Message](ctx context.Context, f front, kind command.Kind, req proto.Message) (R, error) {
-	user, err := f.user(ctx)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return routed(ctx, f, func(c *rigCore) (r R, err error) {
+	return routed(ctx, f, func(c *rigCore, user uint64) (r R, err error) {
 		body, err := proto.Marshal(req)
 		if err != nil {
 			return r, err
@@ -178,7 +184,9 @@ func submitted[R proto.Message](ctx context.Context, f front, kind command.Kind,
 			p := c.Machine.Plan(kind, req, anonymous)
 			w.Command, w.Parts, w.System = p.Command(kind, body), p.Parts, false
 		}
-		w.Command.User = user
+		if w.Command.User = user; user != 0 {
+			w.Parts |= c.Machine.ForLeases(user, req)
+		}
 		done := make(chan replica.Outcome, 1)
 		w.Done = func(out replica.Outcome) { done <- out }
 		c.Replica.Submit(w)

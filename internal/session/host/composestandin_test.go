@@ -36,20 +36,20 @@ func standIn(says string) string {
 
 // extend registers the extension for a while.
 func (w *composedWorld) extend(rng *rand.Rand) {
-	f := front{s: w.clusters[0].rig.servers[rng.IntN(3)], own: true}
+	f, ctx := front{s: w.clusters[0].rig.servers[rng.IntN(3)]}, own(context.Background())
 	long := time.Duration(rng.IntN(1500)) * time.Millisecond
 	w.resizers.Go(func() {
 		w.extending.Lock()
 		defer w.extending.Unlock()
 		for !w.calm.Load() {
-			if _, err := f.Put(context.Background(), &pb.PutRequest{Key: []byte(standInKey), Value: []byte(standIn(w.plan.Extends))}); err == nil {
+			if _, err := f.Put(ctx, &pb.PutRequest{Key: []byte(standInKey), Value: []byte(standIn(w.plan.Extends))}); err == nil {
 				time.Sleep(long)
 				break
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 		for {
-			if _, err := f.DeleteRange(context.Background(), &pb.DeleteRangeRequest{Key: []byte(standInKey)}); err == nil || errors.Is(err, fault.Stopped) && w.calm.Load() {
+			if _, err := f.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(standInKey)}); err == nil || errors.Is(err, fault.Stopped) && w.calm.Load() {
 				return
 			}
 			time.Sleep(50 * time.Millisecond)

@@ -1,14 +1,12 @@
 package host
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/replica"
@@ -27,8 +25,9 @@ func composedGrant(part int, kind authpb.Permission_Type) *pb.InternalRaftReques
 	return &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{Name: composedUser, Perm: p}}
 }
 
-// addUser has permissions enforced.
+// addUser has permissions enforced, but for watches and compactions.
 func (c *simCluster) addUser() {
+	c.rig.lenient = true
 	c.enact(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: auth.Root, HashedPassword: hashed("root")}})
 	c.enact(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: auth.Root, Role: auth.Root}})
 	c.enact(&pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: composedUser}})
@@ -77,12 +76,4 @@ func (w *composedWorld) deny(c *simCluster, rng *rand.Rand) {
 			time.Sleep(long)
 		}
 	})
-}
-
-// user is whose token a call comes with.
-func (f front) user(ctx context.Context) (uint64, error) {
-	if f.own {
-		return auth.Own, nil
-	}
-	return f.s.process.Load().identify(ctx, new(stoapb.OpenSession))
 }

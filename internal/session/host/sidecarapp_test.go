@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,6 +24,7 @@ import (
 type sidecarApp struct {
 	w    *sidecarWorld
 	id   int
+	own  bool // it is a user by itself
 	rng  *rand.Rand
 	at   *simSidecar
 	c    *clientv3.Client
@@ -83,7 +85,7 @@ func (d *sidecarCall) String() string {
 func (d *sidecarCall) writes() bool { return d.kind == "put" || d.kind == "delete" || d.kind == "txn" }
 
 func (w *sidecarWorld) newSidecarApp(id int, at *simSidecar) *sidecarApp {
-	a := &sidecarApp{w: w, id: id, at: at}
+	a := &sidecarApp{w: w, id: id, own: w.plan.Users && w.plan.Own[id], at: at}
 	dial := func(ctx context.Context, to string) (net.Conn, error) {
 		c, err := w.local.dial(ctx, to)
 		a.mu.Lock()
@@ -91,11 +93,17 @@ func (w *sidecarWorld) newSidecarApp(id int, at *simSidecar) *sidecarApp {
 		a.dialed = append(a.dialed, w.now())
 		return c, err
 	}
-	var err error
-	a.c, err = clientv3.New(clientv3.Config{
+	cfg := clientv3.Config{
 		Endpoints: []string{at.name}, DialTimeout: time.Second, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}, Logger: zap.NewNop(),
-	})
-	require.NoError(w.t, err)
+	}
+	if a.own {
+		cfg.Username, cfg.Password = a.user(), clientPassword
+	}
+	require.Eventually(w.t, func() (ok bool) { // the sidecar's user may not be authenticated yet
+		var err error
+		a.c, err = clientv3.New(cfg)
+		return err == nil
+	}, sidecarHang, 100*time.Millisecond)
 	return a
 }
 
@@ -313,6 +321,9 @@ func (a *sidecarApp) settle() {
 		k.cancel()
 	}
 	for _, v := range a.watches {
+		a.mu.Lock()
+		v.settled = v.closed == 0
+		a.mu.Unlock()
 		v.cancel()
 	}
 	for _, s := range a.streams {
@@ -336,6 +347,10 @@ func (a *sidecarApp) compact() {
 	rev := max(1, l.answered.Load()-int64(a.rng.IntN(20)))
 	raise(&l.compacted, rev)
 	a.wait.Go(func() {
+		if a.w.plan.Users { // programs may not
+			_, _ = front{s: a.w.cluster.rig.servers[0]}.Compact(own(context.Background()), &pb.CompactionRequest{Revision: rev})
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), sidecarHang)
 		defer cancel()
 		if _, err := a.c.Compact(ctx, rev); err != nil && codeOf(err) != codes.Unavailable && !errors.Is(err, rpctypes.ErrCompacted) {

@@ -36,6 +36,9 @@ func (w *sidecarWorld) check() {
 				a.checkAnswer(d)
 			}
 			a.checkTime(d)
+			if w.plan.Users {
+				a.checkRights(d)
+			}
 		}
 		for _, v := range a.watches {
 			a.checkWatch(v)
@@ -118,6 +121,8 @@ func (a *sidecarApp) checkError(d *sidecarCall) {
 		return
 	case errors.Is(rpctypes.Error(d.err), rpctypes.ErrNoSpace) && d.writes(), errors.Is(rpctypes.Error(d.err), rpctypes.ErrLeaseNotFound) && d.lease != 0:
 		n.Refused++
+	case a.governed(d.err.Error(), d.ended):
+		n.Governed++
 	default:
 		a.found(d, "no such error is documented")
 	}

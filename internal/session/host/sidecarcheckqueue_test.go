@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -113,6 +114,7 @@ func (a *sidecarApp) unexpected(d *queueCall) string {
 		}
 	case (strings.Contains(text, "election: not leader") || strings.Contains(text, "mutex: session is expired")) && (d.kind == "campaign" || d.kind == "lock"):
 	case strings.Contains(text, "requested lease not found"), strings.Contains(text, "database space exceeded"):
+	case a.governed(text, d.ended):
 	case code == codes.Unavailable, strings.Contains(text, "etcdserver: "), errors.Is(d.err, io.EOF):
 		if !a.w.disturbed(d.begun, d.ended) {
 			return "nothing was in its way"
@@ -144,7 +146,7 @@ func (a *sidecarApp) checkObserved(o *observed) {
 	if now := a.oldest(o.name, all[len(all)-1].ModRevision); o.whole && now != nil && !proto.Equal(now, last) {
 		found("the leader is %v", now)
 	}
-	if code := codeOf(o.err); code != codes.Canceled && (code != codes.Unavailable && !strings.Contains(o.err.Error(), "etcdserver: ") || !a.w.disturbed(o.over, o.over)) {
+	if code := codeOf(o.err); code != codes.Canceled && !a.governed(o.err.Error(), o.over) && (code != codes.Unavailable && !strings.Contains(o.err.Error(), "etcdserver: ") || !a.w.disturbed(o.over, o.over)) {
 		found("nothing has ended it")
 	}
 }
@@ -163,6 +165,9 @@ func (w *sidecarWorld) queued(kv *mvccpb.KeyValue) bool {
 					return true
 				}
 			case d.kind == "lock" && len(kv.Value) == 0, (d.kind == "campaign" || d.kind == "proclaim") && string(kv.Value) == d.value:
+				if put := (&pb.PutRequest{Key: kv.Key}); w.plan.Users && !w.rules.at(w.cluster.ledger.rights[kv.ModRevision]).permits(a.user(), put) {
+					w.found("app %d: %v: it took effect at %d, where %q had no right to it", a.id, d, kv.ModRevision, a.user())
+				}
 				return kv.Lease == int64(d.lease)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -19,13 +20,13 @@ func (a *sidecarApp) checkStream(s *sidecarStream) {
 	for _, v := range c.open {
 		c.end(v, s.whole)
 	}
-	if code := codeOf(s.err); s.err != nil && code != codes.Unavailable && code != codes.Canceled && !errors.Is(s.err, io.EOF) {
+	if code := codeOf(s.err); s.err != nil && code != codes.Unavailable && code != codes.Canceled && !errors.Is(s.err, io.EOF) && !a.governed(s.err.Error(), s.over) {
 		w.found("app %d: %v: no such error is documented", a.id, s)
 	}
-	if codeOf(s.err) == codes.Unavailable && !w.disturbed(s.over, s.over) {
+	if codeOf(s.err) == codes.Unavailable && !w.disturbed(s.over, s.over) && !(w.plan.Users && strings.Contains(s.err.Error(), "extensions")) {
 		w.found("app %d: %v: nothing has ended it", a.id, s)
 	}
-	if s.err != nil && (strings.Contains(s.err.Error(), "has gone back") || strings.Contains(s.err.Error(), "another cluster") || strings.Contains(s.err.Error(), "extensions") && !w.flips()) {
+	if s.err != nil && (strings.Contains(s.err.Error(), "has gone back") || strings.Contains(s.err.Error(), "another cluster") || strings.Contains(s.err.Error(), "extensions") && !w.flips() && !w.plan.Users) {
 		w.found("app %d: %v: that isn't so", a.id, s)
 	}
 	if s.whole && c.created < len(s.asked) {
@@ -53,9 +54,10 @@ type streamed struct {
 	id      int64
 	opened  int64 // the revision at which it was
 	events  []*clientv3.Event
-	last    int64 // the revision of the latest event
-	through int64 // what it was told: nothing at or below comes any more
-	partial bool  // more of this revision comes
+	at      []time.Duration // when they came
+	last    int64           // the revision of the latest event
+	through int64           // what it was told: nothing at or below comes any more
+	partial bool            // more of this revision comes
 }
 
 // streamCheck looks at the responses of a stream.
@@ -94,6 +96,8 @@ func (c *streamCheck) take(i int, r streamNote) {
 		case r.CompactRevision > 0 && v.next() <= compacted:
 			c.a.w.counts.Compacted++
 		case r.CompactRevision == 0 && r.CancelReason == "" && c.s.cancelled[r.WatchId]:
+		case c.a.governed(r.CancelReason, r.at):
+			c.a.w.counts.Governed++
 		default:
 			c.found(i, "nothing ended it, it was at %d, and what is compacted at %d", v.next(), compacted)
 		}
@@ -120,6 +124,9 @@ func (c *streamCheck) create(i int, r streamNote) {
 	}
 	asked := c.s.asked[c.created]
 	c.created++
+	if r.Canceled && c.a.governed(r.CancelReason, r.at) {
+		return
+	}
 	if r.Canceled {
 		if c.open[asked.id] == nil && c.closed[asked.id] < asked.n || asked.id == 0 || r.CancelReason == "" {
 			c.found(i, "nothing is wrong with %v", asked)
@@ -161,7 +168,7 @@ func (c *streamCheck) events(i int, v *streamed, r streamNote) {
 			c.found(i, "%v brings %v behind %d", v.streamWatch, e, v.last)
 		}
 		v.last = e.Kv.ModRevision
-		v.events = append(v.events, (*clientv3.Event)(e))
+		v.events, v.at = append(v.events, (*clientv3.Event)(e)), append(v.at, r.at)
 	}
 }
 
@@ -181,5 +188,6 @@ func (c *streamCheck) end(v *streamed, whole bool) {
 		}
 	}
 	c.a.w.counts.Events += len(v.events)
+	c.a.checkSight(v.streamWatch, v.watched, v.events, v.at)
 	c.a.compareEvents(v.streamWatch, v.watched, v.events, first, through)
 }

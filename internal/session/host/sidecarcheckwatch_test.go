@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -17,6 +18,7 @@ func (a *sidecarApp) checkWatch(v *sidecarWatch) {
 	w := a.w
 	w.counts.Watches++
 	var got []*clientv3.Event
+	var at []time.Duration
 	last := int64(0)
 	for i, r := range v.notes {
 		for j, e := range r.Events {
@@ -24,16 +26,21 @@ func (a *sidecarApp) checkWatch(v *sidecarWatch) {
 				w.found("app %d: %v: note %d brings revision %d behind %d", a.id, v, i, rev, last)
 			}
 			last = e.Kv.ModRevision
+			at = append(at, v.at[i])
 		}
 		got = append(got, r.Events...)
 	}
 	w.counts.Events += len(got)
+	a.checkSight(v, v.watched, got, at)
 	through := int64(everything)
 	switch compacted := w.cluster.ledger.compacted.Load(); {
 	case v.left, v.leads && errors.Is(v.ended, rpctypes.ErrNoLeader):
 		through = last
 	case errors.Is(v.ended, rpctypes.ErrCompacted) && max(v.from, last+1) <= compacted:
 		w.counts.Compacted++
+		through = last
+	case v.ended != nil && a.governed(v.ended.Error(), v.endedAt), v.ended == nil && !v.settled && (a.governed(oldRevision, v.closed) || a.governed("permission denied", v.closed)):
+		w.counts.Governed++
 		through = last
 	case v.ended != nil:
 		w.found("app %d: %v has ended", a.id, v)
@@ -55,7 +62,7 @@ func (a *sidecarApp) checkWatch(v *sidecarWatch) {
 }
 
 // follows tells whether watches follow others, not a member's now, which may be behind.
-func (a *sidecarApp) follows() bool { return !a.at.Alone && !a.w.flips() }
+func (a *sidecarApp) follows() bool { return !a.at.Alone && !a.w.flips() && !a.w.plan.Users }
 
 // compareEvents compares events with those that there were from one revision through another.
 func (a *sidecarApp) compareEvents(v fmt.Stringer, of watched, got []*clientv3.Event, first, through int64) {

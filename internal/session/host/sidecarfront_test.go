@@ -107,6 +107,9 @@ func (s *simSidecar) begin() {
 	for _, server := range rig.servers {
 		up.Endpoints = append(up.Endpoints, server.endpoint())
 	}
+	if s.w.plan.Users {
+		up.Username, up.Password = s.user(), clientPassword
+	}
 	var err error
 	c := sidecar.Config{
 		Upstream: up, Namespace: s.Namespace, CacheMemory: 1 << 20, WaitWhenAway: s.Waits, Unbatched: s.Unbatched, OwnTransport: s.Own,

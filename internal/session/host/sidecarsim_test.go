@@ -35,6 +35,8 @@ type sidecarPlan struct {
 	Large    int   // bytes of values, about; 0: few
 	Apps     [][]act
 	At       []int // the sidecar of each app
+	Users    bool
+	Own      []bool // the app is a user by itself
 	Trouble  []act
 }
 
@@ -55,12 +57,22 @@ func drawSidecarPlan(t *rapid.T) *sidecarPlan {
 			"put", "put", "put", "put", "get", "get", "get", "get", "range", "range", "delete", "delete range", "txn", "txn", "read txn", "burst", "watch", "watch", "unwatch",
 			"stream", "stream", "stream", "stream", "stream", "compact", "grant", "grant", "keep alive", "keep alive", "keep alive", "revoke", "queue", "queue", "queue",
 		), 20, 80).Draw(t, fmt.Sprint("app ", i)))
+		p.Own = append(p.Own, rapid.Bool().Draw(t, "own user"))
 		p.At = append(p.At, rapid.IntRange(0, len(p.Sidecars)-1).Draw(t, "at"))
 	}
-	p.Trouble = rapid.SliceOfN(drawAct(
+	troubles := []string{
 		"cut", "cut", "cut all", "silence", "refuse", "lead", "replace", "restart", "isolate", "unlink", "full", "revoke", "revoke", "flip",
 		"local cut", "local cut", "local cut all", "local silence", "sidecar", "kill", "kill", "none",
-	), 0, 20).Draw(t, "trouble")
+	}
+	if p.Users = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "users"); p.Users {
+		troubles = append(troubles, "deny", "deny", "deny", "allow", "allow", "password", "password", "dismiss", "dismiss", "hire", "hire", "hire")
+	}
+	least := 0
+	if p.Users {
+		least = 6
+		p.Slow = max(1, p.Slow) // what is tried again at once takes time
+	}
+	p.Trouble = rapid.SliceOfN(drawAct(troubles...), least, 20).Draw(t, "trouble")
 	return p
 }
 
@@ -82,7 +94,7 @@ func TestSidecars(t *testing.T) {
 
 // sidecarCounts say whether a test has met what it is for.
 type sidecarCounts struct {
-	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Killed, Outlived, Leases, Renewed, Expired, Seen, Queued, Held, Observed int
+	Asked, Answered, Unknown, Refused, Effects, Watches, Streams, Events, Progress, Periodic, Compacted, Restarted, Killed, Outlived, Leases, Renewed, Expired, Seen, Queued, Held, Observed, Ruled, Governed int
 }
 
 // sidecarWorld is one run.
@@ -102,8 +114,12 @@ type sidecarWorld struct {
 
 	calmed atomic.Int64   // since when
 	dead   sync.WaitGroup // sidecars that were killed
+	ruling sync.WaitGroup // changes of users that have no answer yet
 
 	registered bool // an extension
+
+	rules rulebook
+	names []string // of users
 
 	mu     sync.Mutex
 	said   []string
@@ -119,6 +135,7 @@ func newSidecarWorld(t *testing.T, plan *sidecarPlan) *sidecarWorld {
 		ends: map[clientv3.LeaseID]bool{}, local: newWires(plan.Seed+1, time.Duration(plan.Slow)*time.Millisecond),
 	}
 	w.cluster.rig.options.ProgressInterval = 300 * time.Millisecond
+	w.cluster.rig.ruled = w.rules.note
 	return w
 }
 
@@ -134,8 +151,11 @@ func (w *sidecarWorld) within(what string, do func()) {
 // run lets everything happen.
 func (w *sidecarWorld) run() {
 	w.cluster.start(w.t, keptKey, sidecarHang)
+	if w.plan.Users {
+		w.addUsers()
+	}
 	for i, settings := range w.plan.Sidecars {
-		s := &simSidecar{w: w, sidecarSettings: settings, name: fmt.Sprintf("10.0.1.%d:23790", i+1)}
+		s := &simSidecar{w: w, sidecarSettings: settings, name: sidecarAddress(i)}
 		s.begin()
 		w.sidecars = append(w.sidecars, s)
 	}
@@ -154,6 +174,7 @@ func (w *sidecarWorld) run() {
 	for _, do := range w.plan.Trouble {
 		w.trouble(do)
 	}
+	w.reinstate() // etcd's client waits for its watch to be opened as long as the sidecar's user can't log in
 	busy.Wait()
 	w.calm.Store(true)
 	w.calmed.Store(int64(w.now()))
@@ -197,6 +218,8 @@ func (w *sidecarWorld) outlive() {
 	}
 }
 
+func sidecarAddress(i int) string { return fmt.Sprintf("10.0.1.%d:23790", i+1) }
+
 func (w *sidecarWorld) live(cluster, clients int) {
 	w.cluster.wires.live(cluster)
 	w.local.live(clients)
@@ -222,6 +245,8 @@ func (w *sidecarWorld) trouble(do act) {
 		w.revokeSessions(rng)
 	case "flip":
 		w.flip()
+	case "deny", "allow", "password", "dismiss", "hire":
+		w.rule(do.What, rng)
 	case "sidecar":
 		s.end(time.Duration(rng.IntN(2 * int(sidecarTimeout))))
 		time.Sleep(time.Duration(rng.IntN(int(sidecarTimeout))))
@@ -267,7 +292,7 @@ func (w *sidecarWorld) granted() []*sidecarLease {
 
 // flip registers an extension that is for none of the keys, or removes it.
 func (w *sidecarWorld) flip() {
-	f, ctx, key := front{s: w.cluster.rig.servers[0]}, context.Background(), []byte("/em/none")
+	f, ctx, key := front{s: w.cluster.rig.servers[0]}, own(context.Background()), []byte("/em/none")
 	if w.registered = !w.registered; w.registered {
 		_, _ = f.Put(ctx, &pb.PutRequest{Key: key, Value: []byte((&clientPlan{Count: "zz"}).gate())})
 		return
@@ -306,6 +331,14 @@ func (w *sidecarWorld) story() string {
 			}
 			for _, r := range v.got {
 				fmt.Fprintf(&b, "%5d app %d:     %v\n", r.n, a.id, r)
+			}
+		}
+	}
+	for _, r := range w.rules.rules {
+		fmt.Fprintf(&b, "%v: revision %d of users, %v\n", r.since.Sub(w.begun), r.Revision, r.Enabled)
+		for _, name := range w.names {
+			if u := r.User(name); u != nil {
+				fmt.Fprintf(&b, "    %s: password of %d, %v\n", name, u.Credential, r.Role(name).Permissions)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ type streamWatch struct {
 }
 
 type streamNote struct {
-	n int64
+	n  int64
+	at time.Duration
 	*pb.WatchResponse
 }
 
@@ -83,7 +84,7 @@ func (a *sidecarApp) receive(s *sidecarStream) {
 			a.mu.Unlock()
 			return
 		}
-		s.got = append(s.got, streamNote{a.w.next(), r})
+		s.got = append(s.got, streamNote{a.w.next(), a.w.now(), r})
 		a.w.noted.Store(int64(a.w.now()))
 		if n := len(r.Events); n > 0 {
 			raise(&a.w.cluster.ledger.answered, r.Events[n-1].Kv.ModRevision)

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,17 +19,21 @@ type watched struct {
 // sidecarWatch is a watch of etcd's client.
 type sidecarWatch struct {
 	watched
-	n      int64 // in the order in which all things happened
-	from   int64 // its start revision; 0: now
-	floor  int64 // what anybody had been told when it was opened
-	cancel context.CancelFunc
-	left   bool // cancelled before the end
-	leads  bool // it requires a leader
+	n       int64 // in the order in which all things happened
+	from    int64 // its start revision; 0: now
+	floor   int64 // what anybody had been told when it was opened
+	cancel  context.CancelFunc
+	left    bool // cancelled before the end
+	settled bool // it goes on at the end
+	leads   bool // it requires a leader
 
 	created int64 // the revision at which it was
 	notes   []clientv3.WatchResponse
-	last    int64 // the revision of the latest event
+	at      []time.Duration // when they came
+	last    int64           // the revision of the latest event
 	ended   error
+	endedAt time.Duration
+	closed  time.Duration // when its channel was: without an error, too, if the member has cancelled the watch
 }
 
 func (v *sidecarWatch) String() string {
@@ -67,6 +72,9 @@ func (a *sidecarApp) watch() {
 		for r := range notes {
 			a.noted(v, r)
 		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		v.closed = a.w.now()
 	})
 }
 
@@ -80,9 +88,9 @@ func (a *sidecarApp) noted(v *sidecarWatch, r clientv3.WatchResponse) {
 		return
 	}
 	a.w.noted.Store(int64(a.w.now()))
-	v.notes = append(v.notes, r)
+	v.notes, v.at = append(v.notes, r), append(v.at, a.w.now())
 	if err := r.Err(); err != nil {
-		v.ended = err
+		v.ended, v.endedAt = err, a.w.now()
 	}
 	if n := len(r.Events); n > 0 {
 		v.last = r.Events[n-1].Kv.ModRevision
@@ -100,7 +108,7 @@ func (a *sidecarApp) lacks() bool {
 	for _, v := range a.watches {
 		from, end := a.at.span(v.key, v.end)
 		for _, c := range l.changes {
-			if !v.left && v.ended == nil && c.Main >= v.from && c.Main > max(v.last, v.created) && within(string(c.Kv.Message().Key), from, end) {
+			if !v.left && v.ended == nil && v.closed == 0 && c.Main >= v.from && c.Main > max(v.last, v.created) && within(string(c.Kv.Message().Key), from, end) {
 				return true
 			}
 		}

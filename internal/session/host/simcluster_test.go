@@ -44,7 +44,7 @@ func (c *simCluster) start(t *testing.T, key string, limit time.Duration) {
 		c.ends = append(c.ends, s.serve(c.wires))
 	}
 	require.Eventually(t, func() bool {
-		_, err := front{s: c.rig.servers[0], own: true}.Put(context.Background(), &pb.PutRequest{Key: []byte(key)})
+		_, err := front{s: c.rig.servers[0]}.Put(own(context.Background()), &pb.PutRequest{Key: []byte(key)})
 		return err == nil
 	}, limit, 10*time.Millisecond)
 }

@@ -44,6 +44,7 @@ type rig struct {
 	applied  func(c *rigCore, partition int, rev int64, changes []store.Change)
 	ruled    func(now *auth.State) // a server has come to other users or rights; all its stores are locked
 	options  rpc.Options           // of the services
+	lenient  bool                  // all may watch and compact, whatever their rights
 	shut     atomic.Bool           // to new connections of clients
 	nextID   atomic.Int64          // of sessions
 	reached  []reached             // oldest first
@@ -295,7 +296,11 @@ func (p *rigProcess) expire() {
 
 // renewed has the leader renew the lease of a session as a user, and waits.
 func (p *rigProcess) renewed(ctx context.Context, id int64, user uint64) (ttl int64, err error) {
-	body := apply.Renewer{User: user, Session: true}.AppendTo(binary.AppendVarint(nil, id))
+	return p.renewedBy(ctx, id, apply.Renewer{User: user, Session: true})
+}
+
+func (p *rigProcess) renewedBy(ctx context.Context, id int64, who apply.Renewer) (ttl int64, err error) {
+	body := who.AppendTo(binary.AppendVarint(nil, id))
 	for begun := time.Now(); time.Since(begun) < stressTimeout && !p.down.Load(); time.Sleep(time.Millisecond) {
 		type answer struct {
 			body []byte
