@@ -126,9 +126,10 @@ func (p *cached) count() *pb.RangeRequest {
 	return &pb.RangeRequest{Key: key, RangeEnd: end, CountOnly: true}
 }
 
+// denied reports whether the sidecar's user may not read something, or isn't one any more.
 func denied(err error) bool {
 	known := rpctypes.Error(err)
-	return errors.Is(known, rpctypes.ErrPermissionDenied) || errors.Is(known, rpctypes.ErrUserEmpty)
+	return errors.Is(known, rpctypes.ErrPermissionDenied) || errors.Is(known, rpctypes.ErrUserEmpty) || errors.Is(known, rpctypes.ErrAuthFailed)
 }
 
 // drop has the prefixes that the user may not read any more show nothing. It is tried again to watch them.

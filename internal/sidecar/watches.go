@@ -135,7 +135,10 @@ func (ws *watches) relay() (answered bool, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.hub.Disconnected()
-	if err = asStatus(err); ws.leader && errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader) {
+	err = asStatus(err)
+	known := rpctypes.Error(err)
+	// Without its user the sidecar would try on and on, and local clients would wait for events without a word.
+	if ws.leader && errors.Is(known, rpctypes.ErrNoLeader) || errors.Is(known, rpctypes.ErrAuthFailed) {
 		ws.hub.Fail(err)
 	}
 	return answered, err
