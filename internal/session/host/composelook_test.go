@@ -182,7 +182,7 @@ func (c *rigCore) timeToLive(body []byte, reply func([]byte, error)) {
 
 // LeaseLeases implements rpc.Lessor.
 func (f front) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest, sessions bool) (*pb.LeaseLeasesResponse, error) {
-	return routed(ctx, f, func(c *rigCore, _ uint64) (*pb.LeaseLeasesResponse, error) {
+	return routed(ctx, f, func(_ *rigCore, _ uint64) (*pb.LeaseLeasesResponse, error) {
 		c, err := f.strict(ctx, placement.Of(0))
 		if err != nil {
 			return nil, err
