@@ -51,17 +51,19 @@ func TestSessionWithASlowCluster(t *testing.T) {
 type slow struct {
 	pb.UnimplementedKVServer
 	granting
+	came chan string // the keys of puts, as they come
 	puts chan string // has room for none: who takes one lets it go on
 }
 
 func (s slow) Put(_ context.Context, q *pb.PutRequest) (*pb.PutResponse, error) {
+	s.came <- string(q.Key)
 	s.puts <- string(q.Key)
 	return &pb.PutResponse{Header: &pb.ResponseHeader{Revision: 1}}, nil
 }
 
 // What a session has sent, and an etcd cluster has not been asked for yet, isn't sent when the session has ended.
 func TestPutsBehindTheEndOfTheirSession(t *testing.T) {
-	m := slow{puts: make(chan string)}
+	m := slow{came: make(chan string, 3), puts: make(chan string)}
 	c := ofMembers(t, 0, func(g *grpc.Server) {
 		pb.RegisterKVServer(g, m)
 		pb.RegisterLeaseServer(g, m)
@@ -74,6 +76,7 @@ func TestPutsBehindTheEndOfTheirSession(t *testing.T) {
 		defer c.core.mu.Unlock()
 		return c.core.links[0].sent.Load() == 2
 	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, "/first", <-m.came)
 	s.end(ErrSessionExpired)
 	require.Equal(t, "/first", <-m.puts)
 	_, err = first.Wait(t.Context())
