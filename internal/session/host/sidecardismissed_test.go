@@ -35,6 +35,7 @@ func TestSidecarOfADeletedUser(t *testing.T) {
 		}, sidecarHang, 100*time.Millisecond)
 		watch := a.c.Watch(ctx, "/q/a", clientv3.WithCreatedNotify())
 		require.True(t, (<-watch).Created)
+		time.Sleep(10 * time.Second) // until then the sidecar may have asked a member for what it didn't have yet
 
 		w.cluster.rig.shut.Store(true)
 		w.cluster.wires.cutAll("")
