@@ -58,8 +58,8 @@ return {
   events = {
     { event = "deleted", prefix = holders }, { event = "expired", prefix = holders },
     { event = "created", prefix = limit }, { event = "modified", prefix = limit },
-    -- A large lease ends in steps: until its waiters are gone, too, those behind them get nothing.
-    { event = "expired", prefix = waiting },
+    -- A large lease ends in steps: until its waiters are gone, too, those behind them get nothing, however they go.
+    { event = "expired", prefix = waiting }, { event = "deleted", prefix = waiting },
   },
   put = function(request) return get(ask(request, false)) ~= nil end,
   block = function(request) block(ask(request, true)) end,
