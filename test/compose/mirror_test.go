@@ -378,10 +378,13 @@ func (m *mirrorTest) follow(why string) {
 	ended := make(chan error, 1)
 	go func() { ended <- m.client("").Mirror(ctx, compose.MirrorOptions{MaxTxnOps: 32}) }()
 	reader := m.client("target")
-	require.Eventually(m, func() bool {
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		st, err := reader.MirrorStatus(ctx)
-		return err == nil && st[0].Usable && st[0].Behind == 0
-	}, time.Minute, 20*time.Millisecond, why)
+		if err == nil && st[0].Usable && st[0].Behind == 0 {
+			break
+		}
+		require.Less(m, time.Since(begun), time.Minute, "%s: %+v, error %v", why, st, err)
+	}
 	cancel()
 	require.NoError(m, <-ended, why)
 
