@@ -15,21 +15,26 @@ import (
 	"github.com/stoa-kv/stoa/client/compose/internal/commit"
 )
 
-// A cluster that doesn't respond holds up no transaction without it: not while its ID would have to be asked for, nor
-// while it is asked for a lease.
-func TestTransactionsBesideASilentCluster(t *testing.T) {
-	const timeout = 5 * time.Second
-	address := serve(t, func(g *grpc.Server) {
-		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})
-		pb.RegisterLeaseServer(g, granting{})
-	})
+// besideSilent is a client of a cluster here, below /h/, and of one that doesn't respond, below /c/.
+func besideSilent(t *testing.T, timeout time.Duration, register func(*grpc.Server)) *Client {
 	c, err := New(Config{
-		Clusters: map[string]Cluster{"cut": silent("127.0.0.1:1"), "here": {Endpoints: []string{address}, Kind: Etcd}},
+		Clusters: map[string]Cluster{"cut": silent("127.0.0.1:1"), "here": {Endpoints: []string{serve(t, register)}, Kind: Etcd}},
 		Routes:   []Route{{Prefix: "/c/", Cluster: "cut", Transactions: true}, {Prefix: "/h/", Cluster: "here", Transactions: true}},
 		Timeout:  timeout,
 	})
 	require.NoError(t, err)
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A cluster that doesn't respond holds up no transaction without it: not while its ID would have to be asked for, nor
+// while it is asked for a lease.
+func TestTransactionsBesideASilentCluster(t *testing.T) {
+	const timeout = 5 * time.Second
+	c := besideSilent(t, timeout, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, guarding{readable: []string{commit.Prefix}})
+		pb.RegisterLeaseServer(g, granting{})
+	})
 	l := c.shared.locker
 	cut, here := l.clusters[0], l.clusters[1]
 	began := time.Now()

@@ -32,7 +32,7 @@ func (l *locker) resolve(ctx context.Context, at int, met []commit.Met, attempt 
 			}
 		}
 		r := commit.Recover(of[0].Lock.Txn, of[0].Lock.Home, of)
-		l.recover(ctx, r)
+		recoverBy(ctx, l.send, r)
 		if r.Found() == commit.Failed {
 			return r.Err()
 		}
@@ -63,9 +63,9 @@ func pauseBefore(attempt int) time.Duration {
 	return most/4 + rand.N(most)
 }
 
-func (l *locker) recover(ctx context.Context, r *commit.Recovery) {
+func recoverBy(ctx context.Context, send func(context.Context, []commit.Request) []commit.Answer, r *commit.Recovery) {
 	for rs := r.Next(nil); len(rs) > 0; {
-		rs = r.Next(l.send(ctx, rs))
+		rs = r.Next(send(ctx, rs))
 	}
 }
 
@@ -172,16 +172,10 @@ func (s *sweep) left(ctx context.Context, of *cluster, kv *mvccpb.KeyValue) {
 	} else {
 		return
 	}
-	s.recover(ctx, r)
+	recoverBy(ctx, s.send, r)
 }
 
-// recover doesn't wait for a cluster again that has kept silent.
-func (s *sweep) recover(ctx context.Context, r *commit.Recovery) {
-	for rs := r.Next(nil); len(rs) > 0; {
-		rs = r.Next(s.send(ctx, rs))
-	}
-}
-
+// send doesn't wait for a cluster again that has kept silent.
 func (s *sweep) send(ctx context.Context, rs []commit.Request) []commit.Answer {
 	answers := make([]commit.Answer, len(rs))
 	var asked []commit.Request

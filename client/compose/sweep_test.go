@@ -86,14 +86,7 @@ func TestSweepOfMany(t *testing.T) {
 func TestSweepBesideASilentCluster(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	l := &locked{locks: 31, away: 30, asked: map[string]bool{}}
-	address := serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, l) })
-	c, err := New(Config{
-		Clusters: map[string]Cluster{"cut": silent("127.0.0.1:1"), "here": {Endpoints: []string{address}, Kind: Etcd}},
-		Routes:   []Route{{Prefix: "/c/", Cluster: "cut", Transactions: true}, {Prefix: "/h/", Cluster: "here", Transactions: true}},
-		Timeout:  timeout,
-	})
-	require.NoError(t, err)
-	defer c.Close()
+	c := besideSilent(t, timeout, func(g *grpc.Server) { pb.RegisterKVServer(g, l) })
 	s := newSweep(c.shared.locker)
 	began := time.Now()
 	for range 2 {
