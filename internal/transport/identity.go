@@ -182,13 +182,22 @@ func (t *Transport) met(ctx context.Context, who identity) error {
 	if t.o.Meet == nil || who.data == 0 {
 		return nil
 	}
-	select {
-	case t.meeting <- struct{}{}:
-		defer func() { <-t.meeting }()
-	case <-ctx.Done():
-		return errLeft
+	ended, err := alone(ctx, t.meeting)
+	if err != nil {
+		return err
 	}
+	defer ended()
 	return t.o.Meet(who.from, Mark{who.data, who.starts}, who.incarnation)
+}
+
+// alone waits until nobody else has what one may have at a time.
+func alone(ctx context.Context, held chan struct{}) (ended func(), err error) {
+	select {
+	case held <- struct{}{}:
+		return func() { <-held }, nil
+	case <-ctx.Done():
+		return nil, errLeft
+	}
 }
 
 // errLeft is about a peer that has left before this server could write down that it had come.

@@ -58,12 +58,11 @@ func (d *Door) Install(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.In
 
 // Introduce implements peerpb.PeerServer.
 func (d *Door) Introduce(ctx context.Context, q *peerpb.Introduction) (*peerpb.Introduction, error) {
-	select {
-	case d.turn <- struct{}{}:
-		defer func() { <-d.turn }()
-	case <-ctx.Done():
-		return nil, errLeft
+	ended, err := alone(ctx, d.turn)
+	if err != nil {
+		return nil, err
 	}
+	defer ended()
 	a, err := d.answer(q)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
