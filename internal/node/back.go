@@ -13,10 +13,8 @@ type reached struct {
 // reached is called when nothing is executed any more.
 func (c *core) reached() *reached {
 	r := &reached{visible: make([]int64, len(c.stores)), auth: c.machine.Auth().Revision}
-	for p, s := range c.stores {
-		s.RLock()
-		r.visible[p] = c.replica.Visible(p)
-		s.RUnlock()
+	for p := range c.stores {
+		r.visible[p] = c.visible(p)
 	}
 	if before := c.before.Load(); before != nil { // perhaps this core hasn't come that far again
 		r.auth = max(r.auth, before.auth)
@@ -54,13 +52,17 @@ func (c *core) shows(before *reached, parts placement.Set) bool {
 		return false
 	}
 	for p := range parts.Each() {
-		s := c.stores[p]
-		s.RLock()
-		rev := c.replica.Visible(p)
-		s.RUnlock()
-		if rev < before.visible[p] {
+		if c.visible(p) < before.visible[p] {
 			return false
 		}
 	}
 	return true
+}
+
+// visible is the revision at which reads see a partition.
+func (c *core) visible(p int) int64 {
+	s := c.stores[p]
+	s.RLock()
+	defer s.RUnlock()
+	return c.replica.Visible(p)
 }

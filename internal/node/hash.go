@@ -149,7 +149,7 @@ func (c *core) halted() bool {
 // HashKV is the checksum of the history through rev, 0 for all of it. The header's
 // revision is the current one.
 func (n *Node) HashKV(ctx context.Context, rev int64) (*pb.HashKVResponse, error) {
-	ended, err := n.hashAlone(ctx)
+	ended, err := n.alone(ctx, n.hashing)
 	if err != nil {
 		return nil, err
 	}
@@ -161,12 +161,6 @@ func (n *Node) HashKV(ctx context.Context, rev int64) (*pb.HashKVResponse, error
 		}
 		return resp, c.retryIfReplaced(err)
 	})
-}
-
-// hashAlone waits until a client's hash may be computed: one at a time, since each reads the whole file and may keep all keys in memory,
-// and clients that give up ask again.
-func (n *Node) hashAlone(ctx context.Context) (ended func(), err error) {
-	return n.alone(ctx, n.hashing)
 }
 
 // alone waits until nobody else has what one may have at a time.

@@ -56,7 +56,7 @@ func (n *Node) Status(context.Context) (*pb.StatusResponse, error) {
 
 // Hash is the checksum of the whole file.
 func (n *Node) Hash(ctx context.Context) (uint32, int64, error) {
-	ended, err := n.hashAlone(ctx)
+	ended, err := n.alone(ctx, n.hashing)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -58,7 +58,7 @@ type Node struct {
 
 	snapshots    sending
 	raising      raising
-	hashing      chan struct{} // held while a client's hash is computed
+	hashing      chan struct{} // held while a client's hash is computed, which reads the whole file and may keep all keys in memory
 	filing       chan struct{} // held by the request that waits to flush, or has it
 	copying      chan struct{} // held while there is a copy of the file for a backup
 	changes      atomic.Int64  // leader changes seen
