@@ -45,18 +45,19 @@ func (s *Server) lost(ctx context.Context) bool {
 		return true
 	}
 	for {
-		switch state := conn.GetState(); state {
-		case connectivity.Ready, connectivity.Idle:
-			if !conn.WaitForStateChange(ctx, state) {
-				return false
-			}
-		default:
+		state := conn.GetState()
+		if missing(state) {
 			if !rest(ctx, awayPause) {
 				return false
 			}
-			if state := conn.GetState(); state != connectivity.Ready && state != connectivity.Idle {
+			if state = conn.GetState(); missing(state) {
 				return true
 			}
 		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return false
+		}
 	}
 }
+
+func missing(s connectivity.State) bool { return s != connectivity.Ready && s != connectivity.Idle }
