@@ -164,17 +164,19 @@ func (w *clientWorld) addUsers() {
 	w.enact(&pb.InternalRaftRequest{AuthEnable: &pb.AuthEnableRequest{}})
 }
 
-// enact changes users and roles, and tries until that has worked.
-func (w *clientWorld) enact(r *pb.InternalRaftRequest) {
+func (w *clientWorld) enact(r *pb.InternalRaftRequest) { w.rig.enact(r, w.below, clientPatience) }
+
+// enact changes users and roles, and tries until that has worked, each time at some server.
+func (r *rig) enact(change *pb.InternalRaftRequest, below func(int) int, patience time.Duration) {
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		done := make(chan error, 1)
-		w.rig.servers[w.below(3)].process.Load().core.Load().propose(command.Auth, r, func(out replica.Outcome) { done <- out.Err })
+		r.servers[below(3)].process.Load().core.Load().propose(command.Auth, change, func(out replica.Outcome) { done <- out.Err })
 		err := <-done
 		if err == nil || errors.Is(err, fault.UserExists) || errors.Is(err, fault.RoleExists) {
 			return
 		}
-		if time.Since(begun) > clientPatience {
-			w.t.Fatalf("%v: %v", r, err)
+		if time.Since(begun) > patience {
+			r.t.Fatalf("%v: %v", change, err)
 		}
 	}
 }

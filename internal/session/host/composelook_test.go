@@ -119,37 +119,22 @@ const timeToLiveMethod = stressMethod + 1
 
 // LeaseTimeToLive implements rpc.Lessor.
 func (f front) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	body := binary.AppendVarint(nil, r.ID)
-	for begun := time.Now(); time.Since(begun) < stressTimeout; time.Sleep(10 * time.Millisecond) {
-		p := f.s.process.Load()
-		if p.down.Load() {
-			return nil, fault.Stopped
-		}
-		type answer struct {
-			body []byte
-			err  error
-		}
-		answers := make(chan answer, 1)
-		reply := func(body []byte, err error) { answers <- answer{body, err} }
-		p.State().Replica.CallLeader(timeToLiveMethod, body, func() { p.core.Load().timeToLive(body, reply) }, reply)
-		select {
-		case a := <-answers:
-			if fault.Passing(a.err) || errors.Is(a.err, fault.Moved) || errors.Is(a.err, fault.NotLeader) {
-				continue
-			}
-			resp := new(pb.LeaseTimeToLiveResponse)
-			if a.err == nil {
-				a.err = proto.Unmarshal(a.body, resp)
-			}
-			if !r.Keys {
-				resp.Keys = nil
-			}
-			return resp, a.err
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	p := f.s.process.Load()
+	if p.down.Load() {
+		return nil, fault.Stopped
 	}
-	return nil, fault.Timeout
+	body, err := p.callLeader(ctx, timeToLiveMethod, binary.AppendVarint(nil, r.ID), (*rigCore).timeToLive)
+	if err != nil {
+		return nil, err
+	}
+	resp := new(pb.LeaseTimeToLiveResponse)
+	if err := proto.Unmarshal(body, resp); err != nil {
+		return nil, err
+	}
+	if !r.Keys {
+		resp.Keys = nil
+	}
+	return resp, nil
 }
 
 // timeToLive answers on the leader.

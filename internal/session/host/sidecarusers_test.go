@@ -15,7 +15,6 @@ import (
 
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
-	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/replica"
 )
 
@@ -77,19 +76,8 @@ func (b *rulebook) latest() *auth.State {
 	return b.rules[len(b.rules)-1].State
 }
 
-// enact changes users and roles, and tries until that has worked.
 func (w *sidecarWorld) enact(r *pb.InternalRaftRequest) {
-	for begun := w.now(); ; time.Sleep(20 * time.Millisecond) {
-		done := make(chan error, 1)
-		w.govern(r, func(out replica.Outcome) { done <- out.Err })
-		err := <-done
-		if err == nil || errors.Is(err, fault.UserExists) || errors.Is(err, fault.RoleExists) {
-			return
-		}
-		if w.now()-begun > sidecarHang {
-			w.t.Fatalf("%v: %v", r, err)
-		}
-	}
+	w.cluster.rig.enact(r, w.local.below, sidecarHang)
 }
 
 func (w *sidecarWorld) govern(r *pb.InternalRaftRequest, done func(replica.Outcome)) {

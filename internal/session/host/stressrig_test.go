@@ -300,7 +300,13 @@ func (p *rigProcess) renewed(ctx context.Context, id int64, user uint64) (ttl in
 }
 
 func (p *rigProcess) renewedBy(ctx context.Context, id int64, who apply.Renewer) (ttl int64, err error) {
-	body := who.AppendTo(binary.AppendVarint(nil, id))
+	answer, err := p.callLeader(ctx, stressMethod, who.AppendTo(binary.AppendVarint(nil, id)), (*rigCore).renew)
+	ttl, _ = binary.Varint(answer)
+	return ttl, err
+}
+
+// callLeader has a call answered by the leader, which may be this server.
+func (p *rigProcess) callLeader(ctx context.Context, method uint32, body []byte, serve func(c *rigCore, body []byte, reply func([]byte, error))) ([]byte, error) {
 	for begun := time.Now(); time.Since(begun) < stressTimeout && !p.down.Load(); time.Sleep(time.Millisecond) {
 		type answer struct {
 			body []byte
@@ -308,19 +314,17 @@ func (p *rigProcess) renewedBy(ctx context.Context, id int64, who apply.Renewer)
 		}
 		answers := make(chan answer, 1)
 		reply := func(body []byte, err error) { answers <- answer{body, err} }
-		p.State().Replica.CallLeader(stressMethod, body, func() { p.core.Load().renew(body, reply) }, reply)
-		var a answer
+		p.State().Replica.CallLeader(method, body, func() { serve(p.core.Load(), body, reply) }, reply)
 		select {
-		case a = <-answers:
+		case a := <-answers:
+			if !fault.Passing(a.err) && !errors.Is(a.err, fault.Moved) {
+				return a.body, a.err
+			}
 		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-		if !fault.Passing(a.err) && !errors.Is(a.err, fault.Moved) {
-			ttl, _ = binary.Varint(a.body)
-			return ttl, a.err
+			return nil, ctx.Err()
 		}
 	}
-	return 0, fault.Timeout
+	return nil, fault.Timeout
 }
 
 // State implements Server.
