@@ -60,8 +60,10 @@ func (l *lease) wanted() bool {
 // Renewed gives the member's answer for the lease that was taken.
 func (h *Hub) Renewed(id int64, answer []byte) {
 	for _, r := range h.settle(id) {
-		r.answer = answer
-		r.stream.ring()
+		if !r.stream.over() {
+			r.answer = answer
+			r.stream.ring()
+		}
 	}
 }
 
