@@ -192,9 +192,14 @@ func (s *sweep) send(ctx context.Context, rs []commit.Request) []commit.Answer {
 	}
 	for i, a := range s.locker.send(ctx, asked) {
 		answers[places[i]] = a
-		if a.Err != nil && isCutOff(a.Err) && !errors.Is(a.Err, ErrTransactions) { // which is an answer
+		if noAnswer(a) {
 			s.silent[asked[i].Cluster] = true
 		}
 	}
 	return answers
+}
+
+// noAnswer reports that no answer came. That a lease has expired is one, and that an extension handles the keys.
+func noAnswer(a commit.Answer) bool {
+	return a.Err != nil && !a.NoLease && !errors.Is(a.Err, ErrTransactions) && isCutOff(a.Err)
 }

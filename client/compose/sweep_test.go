@@ -3,6 +3,8 @@ package compose
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client/compose/internal/commit"
 )
@@ -94,4 +97,53 @@ func TestSweepBesideASilentCluster(t *testing.T) {
 	}
 	require.Equal(t, map[string]bool{commit.RecordPrefix + "t30": true}, l.asked)
 	require.Less(t, time.Since(began), 10*timeout)
+}
+
+// committed is a member with records of transactions whose clients have died when they had committed, and completed all but
+// the record. Their leases have expired.
+type committed struct {
+	pb.UnimplementedKVServer
+	mu      sync.Mutex
+	records map[string]string
+}
+
+func (m *committed) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: 1}}
+	for _, key := range slices.Sorted(maps.Keys(m.records)) {
+		a.Kvs = append(a.Kvs, &mvccpb.KeyValue{Key: []byte(key), Value: []byte(m.records[key]), ModRevision: 1})
+	}
+	return a, nil
+}
+
+func (m *committed) Txn(_ context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := &pb.TxnResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: 1}, Succeeded: true}
+	switch op := q.Success[0].Request.(type) {
+	case *pb.RequestOp_RequestPut:
+		return nil, rpctypes.ErrGRPCLeaseNotFound
+	case *pb.RequestOp_RequestDeleteRange:
+		delete(m.records, string(op.RequestDeleteRange.Key))
+	case *pb.RequestOp_RequestRange:
+		kv := &mvccpb.KeyValue{Key: op.RequestRange.Key, Value: []byte(m.records[string(op.RequestRange.Key)]), ModRevision: 1}
+		a.Responses = append(a.Responses, responseOf(&pb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv}}))
+	}
+	a.Responses = append(a.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Succeeded: true}}})
+	return a, nil
+}
+
+// That the lease of a client that has died is not found is an answer: what it has committed is completed, its record removed.
+func TestSweepOfTheDead(t *testing.T) {
+	m := &committed{records: map[string]string{}}
+	for i := range 3 {
+		m.records[fmt.Sprintf("%st%d", commit.RecordPrefix, i)] = `{"phase":"committed","lease":9,"parts":[{"cluster":7,"locked":["aw=="]}]}`
+	}
+	c := over(t, serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, m) }))
+	s := newSweep(c.shared.locker)
+	for range 2 {
+		s.once(t.Context())
+	}
+	require.Empty(t, m.records)
 }

@@ -105,7 +105,7 @@ func TestTransactions(t *testing.T) {
 	}
 	work.Wait()
 	begun := time.Now()
-	require.Eventually(t, func() bool { return all.left(t) == nil }, time.Minute, 500*time.Millisecond)
+	require.EventuallyWithT(t, func(t2 *assert.CollectT) { assert.Empty(t2, all.left(t)) }, time.Minute, 500*time.Millisecond)
 	t.Logf("all locks are gone after %v", time.Since(begun).Round(time.Millisecond))
 	sum, err := audit(t.Context(), c, len(all))
 	require.NoError(t, err)
