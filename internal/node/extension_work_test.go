@@ -27,7 +27,7 @@ func each(t *testing.T, test func(t *testing.T, c *cluster)) {
 	}
 }
 
-// fill puts so many keys below /x/, 100 at a time.
+// fill puts so many keys below /x/, 100 at a time, and renews their lease, if they have one.
 func (c *cluster) fill(keys int, lease int64) {
 	for i := 0; i < keys; i += 100 {
 		req := &pb.TxnRequest{}
@@ -38,6 +38,10 @@ func (c *cluster) fill(keys int, lease int64) {
 		}
 		_, err := c.nodes[0].Txn(c.t.Context(), req)
 		require.NoError(c.t, err)
+		if lease != 0 {
+			_, err := c.nodes[0].LeaseRenew(c.t.Context(), lease)
+			require.NoError(c.t, err)
+		}
 	}
 }
 
