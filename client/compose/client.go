@@ -41,7 +41,8 @@ type shared struct {
 	locker   *locker
 	mu       sync.Mutex
 	forks    map[*core]struct{}
-	closed   bool // forks are, too
+	leased   map[clientv3.LeaseID][]*cluster // where sessions have leases
+	closed   bool                            // forks are, too
 }
 
 // New makes a client. It connects to a cluster when that is first used.
@@ -55,7 +56,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: cfg, routes: routes, watch: newWatchdog(cfg.Timeout, 32), forks: map[*core]struct{}{}}
+	s := &shared{cfg: cfg, routes: routes, watch: newWatchdog(cfg.Timeout, 32), forks: map[*core]struct{}{}, leased: map[clientv3.LeaseID][]*cluster{}}
 	for i, name := range names {
 		s.clusters = append(s.clusters, newCluster(name, i, cfg))
 	}

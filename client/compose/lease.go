@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// A lease of a composition is a lease of the same number in each cluster: so a
+// A lease of a composition is a lease of the same number in each cluster, or of a session's clusters: so a
 // number passed with WithLease names the same lease everywhere.
 
 // onAll does something in several clusters at once and waits for all. The errors
@@ -107,7 +107,7 @@ func (c *Client) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.Lea
 	}
 	ctx, cancel, _ := c.behind(ctx) // a cluster that doesn't answer is no reason to leave it in the others
 	defer cancel()
-	errs := c.core.revoke(ctx, c.shared.clusters, id)
+	errs := c.core.revoke(ctx, c.shared.having(id), id)
 	gone := 0
 	for _, err := range errs {
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -153,7 +153,7 @@ func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...cl
 	if err != nil {
 		return nil, err
 	}
-	in := c.shared.clusters
+	in := c.shared.having(id)
 	answers := make([]*clientv3.LeaseTimeToLiveResponse, len(in))
 	err = first(c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) (err error) {
 		answers[i], err = by.TimeToLive(ctx, id, opts...)
@@ -168,7 +168,7 @@ func (c *Client) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...cl
 	for i, a := range answers {
 		all.TTL, all.GrantedTTL = min(all.TTL, a.TTL), min(all.GrantedTTL, a.GrantedTTL)
 		for _, key := range a.Keys {
-			keys = append(keys, c.core.routes.here(i, key))
+			keys = append(keys, c.core.routes.here(in[i].at, key))
 		}
 	}
 	all.Keys = keys
@@ -222,7 +222,7 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clien
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	in := c.shared.clusters
+	in := c.shared.having(id)
 	ttls := make([]int64, len(in))
 	errs := c.core.onAll(ctx, in, func(ctx context.Context, i int, by *clientv3.Client) error {
 		a, err := by.KeepAliveOnce(ctx, id)
@@ -251,7 +251,7 @@ func (c *Client) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *cl
 	}
 	out := make(chan *clientv3.LeaseKeepAliveResponse, 16)
 	out <- a
-	k := &keeper{core: c.core, in: c.shared.clusters, id: id, ttl: time.Duration(a.TTL) * time.Second, since: asked}
+	k := &keeper{core: c.core, in: c.shared.having(id), id: id, ttl: time.Duration(a.TTL) * time.Second, since: asked}
 	k.kept = func() {
 		select {
 		case out <- a:

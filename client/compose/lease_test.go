@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -135,4 +136,41 @@ func TestLeaseLostBesideASilentCluster(t *testing.T) {
 	defer c.Close()
 	_, err = c.KeepAliveOnce(t.Context(), 7)
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+}
+
+// The lease of a session that was restricted to some clusters is not lost because the others don't have it.
+func TestLeaseOfASessionInSomeClusters(t *testing.T) {
+	member := func(s pb.LeaseServer) Cluster {
+		return Cluster{Endpoints: []string{serve(t, func(g *grpc.Server) { pb.RegisterLeaseServer(g, s) })}, Kind: Etcd}
+	}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": member(forgetful{}), "b": member(&renewing{})},
+		Routes:   []Route{{Prefix: "/a/", Cluster: "a"}, {Prefix: "/b/", Cluster: "b"}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	s, err := c.Session(t.Context(), WithClusters("b"))
+	require.NoError(t, err)
+	for what, by := range map[string]*Client{"the session": s.Client, "the client": c, "a fork": c.Fork()} {
+		_, err = by.KeepAliveOnce(t.Context(), s.ID())
+		require.NoError(t, err, what)
+		ttl, err := by.TimeToLive(t.Context(), s.ID(), clientv3.WithAttachedKeys())
+		require.NoError(t, err, what)
+		require.EqualValues(t, 30, ttl.TTL, what)
+		require.Equal(t, [][]byte{[]byte("/b/k")}, ttl.Keys)
+		_, err = by.KeepAlive(t.Context(), s.ID())
+		require.NoError(t, err, what)
+	}
+	require.NoError(t, s.Err())
+	require.NoError(t, s.Close(t.Context()))
+	_, err = c.KeepAliveOnce(t.Context(), s.ID())
+	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound, "it has ended")
+}
+
+func (r *renewing) LeaseTimeToLive(_ context.Context, q *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	return &pb.LeaseTimeToLiveResponse{Header: &pb.ResponseHeader{}, ID: q.ID, TTL: 30, GrantedTTL: 30, Keys: [][]byte{[]byte("/b/k")}}, nil
+}
+
+func (r *renewing) LeaseRevoke(context.Context, *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	return &pb.LeaseRevokeResponse{Header: &pb.ResponseHeader{}}, nil
 }

@@ -54,7 +54,8 @@ func WithTTL(ttl time.Duration) SessionOption {
 }
 
 // WithClusters restricts the session to some clusters: it has leases in no other, and
-// the loss of any other doesn't end it.
+// the loss of any other doesn't end it. While it lasts, its client and the forks know so: for other processes its
+// ID is that of a lease that some clusters have lost.
 func WithClusters(names ...string) SessionOption {
 	return SessionOption{func(o *sessionOptions) { o.clusters = names }}
 }
@@ -92,6 +93,7 @@ func (c *Client) Session(ctx context.Context, opts ...SessionOption) (*Session, 
 	of.root, of.session = false, s
 	s.Client = &of
 	s.keeper = &keeper{core: c.core, in: in, id: s.id, ttl: s.ttl, since: asked}
+	c.shared.lease(s.id, in)
 	var alive context.Context
 	alive, s.cancel = context.WithCancel(context.Background())
 	go s.keep(alive)
@@ -113,6 +115,30 @@ func (s *shared) named(names []string) ([]*cluster, error) {
 	return in, nil
 }
 
+// lease records in which clusters a session has its lease.
+func (s *shared) lease(id clientv3.LeaseID, in []*cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leased[id] = in
+}
+
+// unlease is for a session that has ended.
+func (s *shared) unlease(id clientv3.LeaseID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leased, id)
+}
+
+// having are the clusters that have a lease.
+func (s *shared) having(id clientv3.LeaseID) []*cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in, ok := s.leased[id]; ok {
+		return in
+	}
+	return s.clusters
+}
+
 // keep runs for the life of the session.
 func (s *Session) keep(ctx context.Context) {
 	defer close(s.kept)
@@ -131,6 +157,7 @@ func (s *Session) end(why error) {
 		s.err.Store(&why)
 		close(s.done)
 		s.cancel()
+		s.shared.unlease(s.id)
 	})
 }
 
