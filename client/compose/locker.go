@@ -32,8 +32,6 @@ type locker struct {
 	end      context.CancelFunc
 	work     sync.WaitGroup // attempts, begun by begin
 	sweeper  sync.WaitGroup
-	// revisions are the highest that answers had, by cluster.
-	revisions []atomic.Int64
 
 	// granting has room for one in each cluster: who is being granted the lease there.
 	granting []chan struct{}
@@ -65,7 +63,7 @@ var (
 )
 
 func newLocker(cfg Config, clusters []*cluster) *locker {
-	l := &locker{cfg: cfg, clusters: clusters, revisions: make([]atomic.Int64, len(clusters)), leases: map[*cluster]*txnLease{}}
+	l := &locker{cfg: cfg, clusters: clusters, leases: map[*cluster]*txnLease{}}
 	for range clusters {
 		l.granting = append(l.granting, make(chan struct{}, 1))
 	}
@@ -304,13 +302,10 @@ func (l *locker) took(of *cluster, a *pb.TxnResponse) commit.Answer {
 		of.id.Store(id)
 		return commit.Answer{Err: of.named(errors.New("it is another cluster than before"), false)}
 	}
-	for had := l.revisions[of.at].Load(); had < a.Header.Revision; had = l.revisions[of.at].Load() {
-		l.revisions[of.at].CompareAndSwap(had, a.Header.Revision)
-	}
 	if !executed(a) {
 		return commit.Answer{Refused: true, Err: of.named(errExtended, false)}
 	}
-	answer := commit.Answer{Succeeded: a.Succeeded}
+	answer := commit.Answer{Succeeded: a.Succeeded, Revision: a.Header.Revision}
 	for _, r := range a.Responses {
 		if got := r.GetResponseRange(); got != nil {
 			var kv *commit.KV
@@ -321,15 +316,6 @@ func (l *locker) took(of *cluster, a *pb.TxnResponse) commit.Answer {
 		}
 	}
 	return answer
-}
-
-// seen are the highest revisions of answers, by cluster; 0 if there were none.
-func (l *locker) seen() []int64 {
-	all := make([]int64, len(l.revisions))
-	for i := range l.revisions {
-		all[i] = l.revisions[i].Load()
-	}
-	return all
 }
 
 // messageOf is a request as etcd has it.

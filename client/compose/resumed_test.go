@@ -17,6 +17,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
+	"github.com/stoa-kv/stoa/client/compose/internal/commit"
 )
 
 // breaking is a member at revision 14 whose first stream of watches breaks when one is open. The next ones bring what there is from
@@ -189,5 +190,39 @@ func TestClusterThatHasGoneBack(t *testing.T) {
 		l.by.(*channel).abandon()
 		o.revision.Store(next.has)
 		require.Equal(t, next.seen, open())
+	}
+}
+
+// backed is a member whose revision is what it is set to. It executes transactions, on nothing.
+type backed struct {
+	standingIn
+	revision *atomic.Int64
+}
+
+func (b backed) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	a, err := b.standingIn.Txn(ctx, q)
+	a.Header.Revision = b.revision.Load()
+	return a, err
+}
+
+// What the transactions of before have seen of a cluster that has gone back since is not what a client waits for behind the next one.
+func TestTransactionsInAClusterThatHasGoneBack(t *testing.T) {
+	member := backed{revision: new(atomic.Int64), standingIn: standingIn{
+		guarding: guarding{readable: []string{commit.Prefix}}, answers: func(*pb.TxnRequest) bool { return false }, did: make(chan *pb.TxnRequest, 100),
+	}}
+	c := over(t, serve(t, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, member)
+		pb.RegisterLeaseServer(g, granting{})
+	}))
+	for _, revision := range []int64{100, 5} {
+		member.revision.Store(revision)
+		for _, l := range c.core.links {
+			l.floor.Store(0) // as a new session has it, by which that is known
+		}
+		_, err := c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
+		require.NoError(t, err)
+		for _, l := range c.core.links {
+			require.Equal(t, revision, l.floor.Load())
+		}
 	}
 }

@@ -33,7 +33,7 @@ func (c *Client) transact(ctx context.Context, x *across) (*pb.TxnResponse, erro
 	l := c.shared.locker
 	l.start()
 	for n := 0; ; n++ {
-		a := &attempt{locker: l, across: x, over: make(chan struct{})}
+		a := &attempt{locker: l, across: x, revisions: make([]atomic.Int64, len(x.parts)), over: make(chan struct{})}
 		if err := l.begin(func() { a.run(context.WithoutCancel(ctx)) }); err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func (c *Client) transact(ctx context.Context, x *across) (*pb.TxnResponse, erro
 			}
 			<-a.over // it is being decided, within Timeout
 		}
-		c.core.learned(a.seen())
+		c.core.learned(a)
 		if a.err != nil || a.outcome != commit.IsAbandoned || a.answer != nil {
 			return a.answer, a.err
 		}
@@ -67,6 +67,9 @@ type attempt struct {
 	*locker
 	*across
 	phase atomic.Int32
+	// revisions are the highest that its answers had, by part. Those of other attempts don't count: a cluster may have been
+	// restored since.
+	revisions []atomic.Int64
 
 	over     chan struct{} // closed when the following is known
 	outcome  commit.Outcome
@@ -89,7 +92,7 @@ func (a *attempt) run(ctx context.Context) {
 	var until time.Time // of the commit, or of the work behind it
 	known := false
 	for len(rs) > 0 {
-		rs = m.Next(a.send(ctx, rs))
+		rs = m.Next(a.ask(ctx, txn, rs))
 		if m.Locked() {
 			rs = a.goOn(m)
 			until = time.Now().Add(a.cfg.Timeout)
@@ -112,6 +115,19 @@ func (a *attempt) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// ask sends requests, and notes the revisions of the answers.
+func (a *attempt) ask(ctx context.Context, txn commit.Txn, rs []commit.Request) []commit.Answer {
+	answers := a.send(ctx, rs)
+	for i, p := range txn.Parts {
+		for j, r := range rs {
+			if r.Cluster == p.Cluster {
+				a.revisions[i].Store(max(a.revisions[i].Load(), answers[j].Revision))
+			}
+		}
+	}
+	return answers
 }
 
 // completeFor bounds the time in which a client completes what it has decided, while it is open. After it, other
@@ -220,11 +236,11 @@ func (c *core) write(to ...*cluster) {
 	c.ran = nil // the next request begins a run
 }
 
-// learned makes all later reads of the client at least as new as the revisions of some clusters.
-func (c *core) learned(revisions []int64) {
-	for at, r := range revisions {
-		if r > 0 {
-			c.saw(at, r)
+// learned makes all later reads of the client at least as new as what an attempt has seen.
+func (c *core) learned(a *attempt) {
+	for i, p := range a.parts {
+		if r := a.revisions[i].Load(); r > 0 {
+			c.saw(p.cluster, r)
 		}
 	}
 	c.unlead()

@@ -70,6 +70,8 @@ type Answer struct {
 	// KVs are the keys that were read, in the order of the operations; nil for those that
 	// don't exist.
 	KVs []*KV
+	// Revision is the cluster's, which the protocol doesn't use.
+	Revision int64
 	// Err, if there is no answer. Unless Refused is set, the request may have been executed,
 	// or may be executed later.
 	Err     error
