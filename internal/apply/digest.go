@@ -20,8 +20,10 @@ import (
 // level 2 has them in memory alone, so one that begins there, rises, and has lost no leader since, has
 // members that know the present epoch and others, which were restarted or took in a snapshot, that
 // don't. Salvage, which reads them, expects that (command.Epoch.Before). Builds of level 6 that had them in
-// the digest were never released, so this is version 1 all the same, and needs no level of its own. The numbers of leases are
-// left out, too: of those in a backup, which nothing asks for, a release that doesn't know them keeps some.
+// the digest were never released, so this is version 1 all the same, and needs no level of its own.
+//
+// The numbers of leases are in it from levelOfMeantLeases on, where all members know them. Below, nothing asks for those of a
+// backup, and a release that doesn't know them keeps some; the rise to the level takes them away.
 func (m *Machine) Digest() check.Digest {
 	all := m.Placement().All()
 	m.rlock(all)
@@ -32,8 +34,13 @@ func (m *Machine) Digest() check.Digest {
 // digest is Digest under the locks of all stores.
 func (m *Machine) digest() (d check.Digest) {
 	d[check.Keys], d[check.Revisions] = m.digestStores()
+	numbered := m.Level() >= levelOfMeantLeases
 	m.Leases.Each(func(l lease.Lease) {
-		d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner)
+		if numbered {
+			d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner, l.Number)
+		} else {
+			d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner)
+		}
 	})
 	for p := range m.sessions {
 		d[check.Sessions] += m.sessions[p].digest(p)

@@ -60,7 +60,7 @@ func (c *cluster) compareDigests() {
 	c.fail("I6", "the servers' digests differ: %s", digestOf(c.alive()[0]))
 }
 
-// compareNumbers: all servers have the same numbers of leases, which a digest lacks.
+// compareNumbers: all servers have the same numbers of leases, which a digest lacks below the level that brought them.
 func (c *cluster) compareNumbers() {
 	numbers := func(s *server) string {
 		var b strings.Builder
