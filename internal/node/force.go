@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,11 +23,6 @@ func (n *Node) force(c *core) error {
 	if c.joins() {
 		return errors.New("--force-new-cluster: this member has not received the state of its cluster yet; start another member with it")
 	}
-	if n.core.Load() == nil {
-		if err := n.lost(c.members.List.Members); err != nil {
-			return err
-		}
-	}
 	self := &pb.Member{ID: n.cfg.ID}
 	for _, m := range n.cfg.Members {
 		if m.GetID() == n.cfg.ID {
@@ -34,6 +30,15 @@ func (n *Node) force(c *core) error {
 		}
 	}
 	f := recovery.Forced{Self: self, Members: c.members, Epochs: c.epochs, Origin: n.nextOrigin(), Logger: n.log}
+	if n.core.Load() == nil {
+		others, err := f.Others(c.logs)
+		if err != nil {
+			return err
+		}
+		if err := n.lost(others); err != nil {
+			return err
+		}
+	}
 	done, err := f.Force(c.wal, c.logs, c.stores)
 	n.forcing = !done
 	return err
@@ -48,12 +53,10 @@ func (n *Node) lost(members []*pb.Member) error {
 	running := make([]string, len(members))
 	var all sync.WaitGroup
 	for i, m := range members {
-		if m.GetID() == n.cfg.ID {
-			continue
-		}
 		all.Go(func() {
 			if n.cfg.Runs(m) {
-				running[i] = fmt.Sprintf("%s (%s)", m.GetName(), strings.Join(m.GetPeerURLs(), ","))
+				name := cmp.Or(m.GetName(), fmt.Sprintf("%x", m.GetID())) // one that has been added hasn't announced its name yet
+				running[i] = fmt.Sprintf("%s (%s)", name, strings.Join(m.GetPeerURLs(), ","))
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 
 	"github.com/stoa-kv/stoa/internal/command"
@@ -59,6 +60,19 @@ func (f *Forced) Force(w *wal.WAL, logs []*raftlog.Log, stores []*store.Store) (
 		return false, err
 	}
 	return done, w.Sync()
+}
+
+// Others are the members that are given up, also those that the logs alone have.
+func (f *Forced) Others(logs []*raftlog.Log) ([]*pb.Member, error) {
+	var tails [][]*raftpb.Entry
+	for _, l := range logs {
+		tails = append(tails, l.Tail())
+	}
+	others, err := salvage.Others(f.Self.GetID(), f.Members.List, tails)
+	if err != nil {
+		return nil, fmt.Errorf("--force-new-cluster: %w", err)
+	}
+	return others, nil
 }
 
 // report logs as etcd does, for each group.

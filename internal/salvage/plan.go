@@ -1,7 +1,9 @@
 package salvage
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -158,6 +160,36 @@ func alone(id uint64, list *membership.List, logs []*log) bool {
 		}
 	}
 	return true
+}
+
+// Others are the members beside one that a state has, and those that its groups' logs add to them, or bring to other addresses. Whether
+// that was committed isn't asked.
+func Others(self uint64, list *membership.List, tails [][]*raftpb.Entry) ([]*pb.Member, error) {
+	others := slices.Clone(list.Members)
+	for p, tail := range tails {
+		for _, e := range tail {
+			it, err := readItem(e)
+			if err != nil {
+				return nil, fmt.Errorf("entry %d of group %d: %w", e.GetIndex(), p, err)
+			}
+			for _, c := range it.entry.Commands {
+				if c.Kind != command.MemberChange {
+					continue
+				}
+				change, err := membership.Decode(c.Body)
+				if err == nil && len(change.Member.GetPeerURLs()) > 0 { // else it is refused, or for no other server
+					others = append(others, change.Member)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(others, func(a, b *pb.Member) int {
+		return cmp.Or(cmp.Compare(a.GetID(), b.GetID()), slices.Compare(a.GetPeerURLs(), b.GetPeerURLs()))
+	})
+	others = slices.CompactFunc(others, func(a, b *pb.Member) bool { // a change is in the logs of all groups
+		return a.GetID() == b.GetID() && slices.Equal(a.GetPeerURLs(), b.GetPeerURLs())
+	})
+	return slices.DeleteFunc(others, func(m *pb.Member) bool { return m.GetID() == self }), nil
 }
 
 func changesMembers(e *command.Entry) bool {
