@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stoa-kv/stoa/internal/sidecar/front"
 	"github.com/stoa-kv/stoa/internal/sidecar/keepalive"
 )
 
@@ -185,7 +186,11 @@ func (k *keepAlives) serve(ctx context.Context, local grpc.ServerStream) error {
 	defer cancel(nil)
 	l := &keepAliveStream{k: k, ctx: ctx, local: local, ready: make(chan struct{}, 1), drain: make(chan struct{}, 1)}
 	k.mu.Lock()
-	l.st = k.hub.Open(func() { signal(l.ready) })
+	var by any = l // a program has one connection
+	if c := front.Of(ctx); c != nil {
+		by = c
+	}
+	l.st = k.hub.Open(by, func() { signal(l.ready) })
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()

@@ -15,6 +15,7 @@
 //     client that has gone.
 //  3. The answers of a stream come in the order of its requests, one each.
 //  4. At most one renewal of a lease is under way.
+//  5. Programs have their turns, one lease each, however many they ask for: none waits for all those of another.
 //
 // Nothing here may be used by several goroutines at a time: the caller locks the hub and its streams
 // together.

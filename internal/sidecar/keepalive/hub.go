@@ -4,17 +4,25 @@ import "slices"
 
 // A Hub is the keep-alives of all local clients.
 type Hub struct {
-	wake    func() // there is something to Take
-	leases  map[int64]*lease
-	queue   []*lease // whose renewals are to be sent, in order
-	streams map[*Stream]struct{}
+	wake     func() // there is something to Take
+	leases   map[int64]*lease
+	programs map[any]*program
+	turns    []*program // that have leases in their queues: each has its turn
+	streams  map[*Stream]struct{}
+}
+
+// program is the streams of one local client.
+type program struct {
+	by      any
+	streams int
+	queue   []*lease // whose renewals are to be sent, in order, unless another program's turn came first
 }
 
 // lease is one that somebody has asked to renew.
 type lease struct {
 	id   int64
 	sent bool
-	// asked share the renewal that is in the queue or under way; later came after it was sent.
+	// asked share the renewal that is in the queues of their programs or under way; later came after it was sent.
 	asked, later []*request
 }
 
@@ -26,7 +34,7 @@ type request struct {
 
 // New makes a hub. wake is called whenever there is something to Take.
 func New(wake func()) *Hub {
-	return &Hub{wake: wake, leases: map[int64]*lease{}, streams: map[*Stream]struct{}{}}
+	return &Hub{wake: wake, leases: map[int64]*lease{}, programs: map[any]*program{}, streams: map[*Stream]struct{}{}}
 }
 
 // Stats are numbers for metrics.
@@ -37,18 +45,38 @@ func (h *Hub) Stats() Stats { return Stats{len(h.streams), len(h.leases)} }
 
 // Take is the next lease to renew, which is under way then, until Renewed or Lost.
 func (h *Hub) Take() (id int64, ok bool) {
-	for len(h.queue) > 0 {
-		l := h.queue[0]
-		if h.queue = h.queue[1:]; len(h.queue) == 0 {
-			h.queue = nil
+	for len(h.turns) > 0 {
+		p := h.turns[0]
+		h.turns = h.turns[1:]
+		l := h.next(p)
+		if len(p.queue) > 0 {
+			h.turns = append(h.turns, p)
 		}
-		if l.wanted() {
+		if l != nil {
 			l.sent = true
 			return l.id, true
 		}
-		delete(h.leases, l.id)
 	}
+	h.turns = nil
 	return 0, false
+}
+
+// next takes a lease out of a program's queue that waits for its renewal; nil if there is none.
+func (h *Hub) next(p *program) *lease {
+	for len(p.queue) > 0 {
+		l := p.queue[0]
+		if p.queue = p.queue[1:]; len(p.queue) == 0 {
+			p.queue = nil
+		}
+		switch {
+		case l.sent || h.leases[l.id] != l: // in another program's turn
+		case l.wanted():
+			return l
+		default:
+			delete(h.leases, l.id)
+		}
+	}
+	return nil
 }
 
 // wanted reports whether a client is still there.
@@ -75,7 +103,7 @@ func (h *Hub) Lost(id int64, err error) {
 	}
 }
 
-// settle ends a renewal, and puts the next one of its lease into the queue.
+// settle ends a renewal, and puts the next one of its lease into the queues of those that ask for it.
 func (h *Hub) settle(id int64) (asked []*request) {
 	l := h.leases[id]
 	if l == nil || !l.sent {
@@ -87,12 +115,16 @@ func (h *Hub) settle(id int64) (asked []*request) {
 		delete(h.leases, id)
 		return asked
 	}
-	h.enqueue(l)
+	for _, r := range l.asked {
+		h.enqueue(l, r.stream.of)
+	}
 	return asked
 }
 
-func (h *Hub) enqueue(l *lease) {
-	h.queue = append(h.queue, l)
+func (h *Hub) enqueue(l *lease, p *program) {
+	if p.queue = append(p.queue, l); len(p.queue) == 1 {
+		h.turns = append(h.turns, p)
+	}
 	h.wake()
 }
 

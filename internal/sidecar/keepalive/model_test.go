@@ -28,8 +28,8 @@ func TestModel(t *testing.T) {
 		h := New(func() {})
 		var all []*modelled
 		sent, under := 0, map[int64]int{} // leases under way, and the numbers of their renewals
-		open := func() *modelled {
-			m := &modelled{st: h.Open(func() {})}
+		open := func(t *rapid.T) *modelled {
+			m := &modelled{st: h.Open(rapid.IntRange(1, 3).Draw(t, "program"), func() {})}
 			all = append(all, m)
 			return m
 		}
@@ -37,7 +37,7 @@ func TestModel(t *testing.T) {
 			if n := rapid.IntRange(0, len(all)).Draw(t, "stream"); n < len(all) {
 				return all[n]
 			}
-			return open()
+			return open(t)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"ask": func(t *rapid.T) {

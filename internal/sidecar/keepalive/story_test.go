@@ -11,7 +11,7 @@ import (
 
 // TestStories runs testdata/stories:
 //
-//	ask stream=S lease=N
+//	ask stream=S lease=N by=PROGRAM   by itself, unless it is said
 //	close stream=S
 //	take                      what is to be sent to a member
 //	renewed lease=N ttl=N     its answer
@@ -29,15 +29,18 @@ func TestStories(t *testing.T) {
 
 func tell(t *testing.T, h *Hub, streams map[string]*Stream, d *datadriven.TestData) string {
 	var b strings.Builder
-	var name, reason, ttl string
+	var name, reason, ttl, by string
 	var id int64
 	d.MaybeScanArgs(t, "stream", &name)
 	d.MaybeScanArgs(t, "lease", &id)
 	d.MaybeScanArgs(t, "reason", &reason)
 	d.MaybeScanArgs(t, "ttl", &ttl)
+	if !d.MaybeScanArgs(t, "by", &by) {
+		by = name
+	}
 	st := streams[name]
 	if st == nil && name != "" {
-		st = h.Open(func() {})
+		st = h.Open(by, func() {})
 		streams[name] = st
 	}
 	switch d.Cmd {
