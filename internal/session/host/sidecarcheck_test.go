@@ -113,7 +113,7 @@ func (a *sidecarApp) resolve(d *sidecarCall, done map[int64]*sidecarCall) {
 func (a *sidecarApp) checkError(d *sidecarCall) {
 	n := &a.w.counts
 	switch code := codeOf(d.err); {
-	case code == codes.Unavailable && !a.w.disturbed(d.begun, d.ended):
+	case code == codes.Unavailable && !a.w.disturbed(d.begun, d.ended) && !(d.writes() && errors.Is(rpctypes.Error(d.err), rpctypes.ErrTimeoutDueToConnectionLost) && a.dismissed(d)):
 		a.found(d, "nothing was in its way")
 		return
 	case code == codes.Unavailable, d.left && (code == codes.DeadlineExceeded || code == codes.Canceled):

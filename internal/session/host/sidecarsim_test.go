@@ -23,6 +23,7 @@ const (
 	sidecarRuns    = 5 // unless -rapid.checks says how many
 	sidecarTimeout = 2 * time.Second
 	sidecarHang    = 40 * time.Second // what takes longer hangs
+	signOfLife     = 10 * time.Second // the time between two of a session that isn't used
 )
 
 // sidecarPlan is a drawn history of local clients of one or two sidecars.
@@ -180,6 +181,9 @@ func (w *sidecarWorld) run() {
 	w.calmed.Store(int64(w.now()))
 	w.live(0, 0)
 	time.Sleep(3 * sidecarTimeout)
+	if w.plan.Users {
+		time.Sleep(signOfLife)
+	}
 	for _, a := range w.apps {
 		busy.Go(a.finish)
 	}

@@ -69,6 +69,14 @@ func (w *sidecarWorld) reinstate() {
 	}
 }
 
+// dismissed tells whether the sidecar's user was deleted before a call, and a session of that user may not have ended yet: it does with its next
+// request, or sign of life. A write that is under way in it then has an unknown outcome.
+func (a *sidecarApp) dismissed(d *sidecarCall) bool {
+	return a.w.plan.Users && a.w.rules.any(a.w.at(d.begun-signOfLife-sidecarTimeout), a.w.at(d.ended), func(r *rule) bool {
+		return r.Enabled && r.User(a.at.user()) == nil
+	})
+}
+
 // latest is the present rule.
 func (b *rulebook) latest() *auth.State {
 	b.mu.Lock()
