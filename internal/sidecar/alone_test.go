@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,7 +30,9 @@ func (l *lane) idle() bool {
 }
 
 // TestReadAlone: a read that finds nothing under way is a call, and those that come meanwhile are one batch.
-func TestReadAlone(t *testing.T) {
+func TestReadAlone(t *testing.T) { synctest.Test(t, testReadAlone) }
+
+func testReadAlone(t *testing.T) {
 	l, s := opened(t)
 	first := read(t.Context(), l, "first")
 	call := <-s.calls
@@ -49,7 +52,9 @@ func TestReadAlone(t *testing.T) {
 }
 
 // TestReadAloneFails: a member's refusal is the answer; a read of which it has said nothing is forwarded.
-func TestReadAloneFails(t *testing.T) {
+func TestReadAloneFails(t *testing.T) { synctest.Test(t, testReadAloneFails) }
+
+func testReadAloneFails(t *testing.T) {
 	l, s := opened(t)
 	for _, tc := range []struct{ err, want error }{
 		{rpctypes.ErrGRPCCompacted, rpctypes.ErrGRPCCompacted},
@@ -73,7 +78,9 @@ func TestReadAloneFails(t *testing.T) {
 }
 
 // TestWriteAlone: a write whose caller has gone is under way until it is answered.
-func TestWriteAlone(t *testing.T) {
+func TestWriteAlone(t *testing.T) { synctest.Test(t, testWriteAlone) }
+
+func testWriteAlone(t *testing.T) {
 	l, s := opened(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)

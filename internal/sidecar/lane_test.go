@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -111,7 +112,9 @@ func opened(t *testing.T) (*lane, *fakeSession) {
 }
 
 // TestBatches: what comes while a batch is under way goes with the next.
-func TestBatches(t *testing.T) {
+func TestBatches(t *testing.T) { synctest.Test(t, testBatches) }
+
+func testBatches(t *testing.T) {
 	l, s := opened(t)
 	first := ask(t, l, "first")
 	batch := <-s.batches
@@ -133,7 +136,9 @@ func TestBatches(t *testing.T) {
 }
 
 // TestSlowBatch: nothing waits behind a batch that takes too long.
-func TestSlowBatch(t *testing.T) {
+func TestSlowBatch(t *testing.T) { synctest.Test(t, testSlowBatch) }
+
+func testSlowBatch(t *testing.T) {
 	l, s := opened(t)
 	slow := ask(t, l, "slow")
 	batch := <-s.batches
@@ -152,7 +157,9 @@ func TestSlowBatch(t *testing.T) {
 }
 
 // TestSessionEnds: of what was sent the outcome is unknown; the rest was not sent.
-func TestSessionEnds(t *testing.T) {
+func TestSessionEnds(t *testing.T) { synctest.Test(t, testSessionEnds) }
+
+func testSessionEnds(t *testing.T) {
 	l, s := opened(t)
 	inFlight := ask(t, l, "sent")
 	batch := <-s.batches
