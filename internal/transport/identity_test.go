@@ -61,7 +61,7 @@ func TestSecondServerWithOneIDIsRefused(t *testing.T) {
 // long. A copy finds that every time, and its data is not noted.
 func TestACopyOfAServerThatRunsIsExpelled(t *testing.T) {
 	var met sync.Map
-	silence := 500 * time.Millisecond // long enough that the first one isn't silent by mistake
+	silence := time.Second // long enough that the first one isn't silent by mistake
 	a := start(t, setup{id: 1, silence: silence, meet: func(_ uint64, m Mark, _ uint64) error { met.Store(m, true); return nil }})
 	b := start(t, setup{id: 2, silence: silence, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{0xb, 1}})
 	require.NoError(t, a.UpdatePeer(2, []string{"http://" + b.addr}))
@@ -124,9 +124,9 @@ func TestPeerWithOtherDataIsExpelled(t *testing.T) {
 		require.NotZero(t, start)
 		return Outdated(fmt.Sprintf("server %d has lost its data", peer))
 	}})
+	require.NoError(t, a.UpdatePeer(2, []string{"http://127.0.0.1:1"})) // before it dials: else it is refused as one that is unknown, first
 	told := make(chan error, 100)
 	start(t, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, mark: Mark{Data: 0xb, Starts: 5}, expelled: func(err error) { told <- err }})
-	require.NoError(t, a.UpdatePeer(2, []string{"http://127.0.0.1:1"}))
 	require.EqualError(t, <-told, "server 2 has lost its data")
 	md := a.identity(1)
 	md.Set(keyFrom, "2")

@@ -99,7 +99,7 @@ func TestQueueIsBoundedAndLossIsReported(t *testing.T) {
 
 func TestRestartedPeerIsBackAtOnce(t *testing.T) {
 	servers := cluster(t, 2, nil)
-	for _, down := range []time.Duration{0, 20 * time.Millisecond, time.Second} {
+	restart := func(down time.Duration) (took time.Duration) {
 		before, since := servers[1].timesUnreachable(2), servers[1].ConnectedSince(2)
 		servers[2].kill()
 		eventually(t, func() bool { return servers[1].timesUnreachable(2) > before }, "the loss of the link is reported")
@@ -108,12 +108,18 @@ func TestRestartedPeerIsBackAtOnce(t *testing.T) {
 		servers[2] = start(t, setup{id: 2, addr: servers[2].addr, peers: map[uint64]string{1: "http://" + servers[1].addr}})
 		servers[1].awaitLink(t, 2)
 		servers[2].awaitLink(t, 1)
-		took := time.Since(began)
+		took = time.Since(began)
 		require.True(t, servers[1].ConnectedSince(2).After(since), "another process")
 		t.Logf("down for %v, linked both ways %v after the restart", down, took)
-		require.Less(t, took, time.Second) // about 100 ms on a quiet machine
 		require.True(t, servers[1].Send(2, call(7)))
 		eventually(t, func() bool { return len(servers[2].calls(1)) == 1 }, "the link works")
+		return took
+	}
+	for _, down := range []time.Duration{0, 20 * time.Millisecond, time.Second} {
+		// About 100 ms on a quiet machine. One that stands still for a second doesn't do so each time.
+		for attempt := 1; restart(down) >= time.Second; attempt++ {
+			require.Less(t, attempt, 5, "each restart takes a second and more")
+		}
 	}
 }
 
@@ -129,12 +135,13 @@ func TestItemsSentWithoutALinkWaitOrAreReported(t *testing.T) {
 }
 
 func TestSilentLinkIsCut(t *testing.T) {
+	const silence = time.Second // more than a machine with other work stands still for
 	l := listen(t, "")
 	p := newProxy(t, l.Addr().String())
-	a := start(t, setup{id: 1, peers: map[uint64]string{2: p.url()}, silence: 300 * time.Millisecond})
-	b := startOn(t, l, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, silence: 300 * time.Millisecond})
+	a := start(t, setup{id: 1, peers: map[uint64]string{2: p.url()}, silence: silence})
+	b := startOn(t, l, setup{id: 2, peers: map[uint64]string{1: "http://" + a.addr}, silence: silence})
 	a.awaitLink(t, 2)
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(2 * silence)
 	require.Zero(t, a.timesUnreachable(2), "an idle link is not a dead one")
 
 	p.freeze(true)
@@ -151,10 +158,11 @@ func TestSilentLinkIsCut(t *testing.T) {
 
 // A slow handler is not a dead link.
 func TestBusyReceiverIsNotSilent(t *testing.T) {
-	servers := cluster(t, 2, func(s *setup) { s.silence = 200 * time.Millisecond })
+	const silence = time.Second // as above
+	servers := cluster(t, 2, func(s *setup) { s.silence = silence })
 	servers[2].shut()
 	require.True(t, servers[1].Send(2, call(1)))
-	time.Sleep(700 * time.Millisecond)
+	time.Sleep(5 * silence / 2)
 	require.True(t, servers[1].Connected(2))
 	servers[2].open()
 	require.True(t, servers[1].Send(2, call(2)))

@@ -167,7 +167,7 @@ func (s *server) awaitLog(t testing.TB, text string) {
 
 func eventually(t testing.TB, ok func() bool, format string, args ...any) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if ok() {
 			return
 		}
