@@ -243,8 +243,7 @@ func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
 	return nil, fmt.Errorf("%w (cluster ID %x)", errNoCluster, id)
 }
 
-// send sends requests at once and waits for all answers. It pauses behind errors: most requests are sent again, and one
-// that can't be sent fails at once.
+// send sends requests at once and waits for all answers.
 func (l *locker) send(ctx context.Context, rs []commit.Request) []commit.Answer {
 	answers := make([]commit.Answer, len(rs))
 	var all sync.WaitGroup
@@ -253,16 +252,8 @@ func (l *locker) send(ctx context.Context, rs []commit.Request) []commit.Answer 
 	}
 	answers[0] = l.call(ctx, rs[0])
 	all.Wait()
-	for _, a := range answers {
-		if a.Err != nil {
-			time.Sleep(retryPause)
-			break
-		}
-	}
 	return answers
 }
-
-const retryPause = 50 * time.Millisecond
 
 func (l *locker) call(ctx context.Context, r commit.Request) commit.Answer {
 	of, err := l.by(ctx, r.Cluster)

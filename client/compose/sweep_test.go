@@ -137,13 +137,15 @@ func (m *committed) Txn(_ context.Context, q *pb.TxnRequest) (*pb.TxnResponse, e
 // That the lease of a client that has died is not found is an answer: what it has committed is completed, its record removed.
 func TestSweepOfTheDead(t *testing.T) {
 	m := &committed{records: map[string]string{}}
-	for i := range 3 {
+	for i := range sweepMost {
 		m.records[fmt.Sprintf("%st%d", commit.RecordPrefix, i)] = `{"phase":"committed","lease":9,"parts":[{"cluster":7,"locked":["aw=="]}]}`
 	}
 	c := over(t, serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, m) }))
 	s := newSweep(c.shared.locker)
+	began := time.Now()
 	for range 2 {
 		s.once(t.Context())
 	}
 	require.Empty(t, m.records)
+	require.Less(t, time.Since(began), sweepMost*10*time.Millisecond, "it pauses behind each")
 }

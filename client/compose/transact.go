@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,6 +118,9 @@ func (a *attempt) run(ctx context.Context) {
 	}
 }
 
+// retryPause is behind errors: most requests are sent again, and one that can't be sent fails at once. Recoveries send nothing again.
+const retryPause = 50 * time.Millisecond
+
 // ask sends requests, and notes the revisions of the answers.
 func (a *attempt) ask(ctx context.Context, txn commit.Txn, rs []commit.Request) []commit.Answer {
 	answers := a.send(ctx, rs)
@@ -126,6 +130,9 @@ func (a *attempt) ask(ctx context.Context, txn commit.Txn, rs []commit.Request) 
 				a.revisions[i].Store(max(a.revisions[i].Load(), answers[j].Revision))
 			}
 		}
+	}
+	if slices.ContainsFunc(answers, func(one commit.Answer) bool { return one.Err != nil }) {
+		time.Sleep(retryPause)
 	}
 	return answers
 }
