@@ -22,7 +22,7 @@ type Config struct {
 	// key of the prefix has changed: 100 ms if 0. It costs one read of home each time, and
 	// one write of the target if home has changed.
 	Interval time.Duration
-	// TTL is the time after which another worker is elected if this one dies: whole
+	// TTL is the time after which another worker is elected if this one dies, or home doesn't answer it: whole
 	// seconds, 10 s if 0.
 	TTL time.Duration
 	// Persist is the time after which a worker begins again that has ended with an error for an

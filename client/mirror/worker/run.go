@@ -102,10 +102,10 @@ func (w *worker) apart(ctx context.Context) error {
 // open takes over the mirror.
 func (w *worker) open(ctx context.Context) error {
 	source, target := cluster.NewMirror(w.Home, w.Target, w.Keys)
-	retry := cluster.Retry(w.Observer.Retrying)
+	from := &home{Source: source, patience: w.TTL}
 	c := mirror.Config{
-		Source: source, Target: target, Owner: elect.Name(), Limits: w.limits(), Keys: w.Keys.String(), EveryChange: true,
-		Now: func() int64 { return time.Now().UnixMilli() }, Writers: inFlight, Overwrite: w.Overwrite, Retry: retry, Compared: w.copied,
+		Source: from, Target: target, Owner: elect.Name(), Limits: w.limits(), Keys: w.Keys.String(), EveryChange: true,
+		Now: func() int64 { return time.Now().UnixMilli() }, Writers: inFlight, Overwrite: w.Overwrite, Retry: from.retry(w.Observer.Retrying), Compared: w.copied,
 	}
 	var before mirror.Mark
 	value, at, err := target.Mark(ctx)
