@@ -34,12 +34,13 @@ func Campaign(ctx context.Context, c *clientv3.Client, prefix string, ttl time.D
 		defer cancel()
 		_, _ = c.Revoke(giving, granted.ID) // else it expires
 	}
-	session, err := concurrency.NewSession(c, concurrency.WithLease(granted.ID), concurrency.WithContext(held))
+	elected, end := context.WithCancel(ctx)
+	session, err := concurrency.NewSession(within(elected, c), concurrency.WithLease(granted.ID), concurrency.WithContext(held))
 	if err != nil {
+		end()
 		leave()
 		return nil, nil, err
 	}
-	elected, end := context.WithCancel(ctx)
 	go func() {
 		<-session.Done()
 		end()
@@ -49,6 +50,14 @@ func Campaign(ctx context.Context, c *clientv3.Client, prefix string, ttl time.D
 		return nil, nil, LeaseLost(ctx, elected, err)
 	}
 	return elected, leave, nil
+}
+
+// within is a client with a context that ends: one whose candidacy has ended resigns for as long as that allows, whether or not
+// the cluster can be reached. The end of the lease does the same.
+func within(ctx context.Context, c *clientv3.Client) *clientv3.Client {
+	ends := clientv3.NewCtxClient(ctx)
+	ends.KV, ends.Watcher, ends.Lease = c.KV, c.Watcher, c.Lease
+	return ends
 }
 
 // pause is between a term that failed and the next one.
