@@ -3,6 +3,7 @@ package composed
 import (
 	"context"
 	"math"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -22,6 +23,8 @@ type Server struct {
 	*front.Front
 	services  *services
 	executing *executing
+	over      context.CancelFunc
+	following sync.WaitGroup
 	handled   *prometheus.CounterVec
 	served    map[string]bool // methods
 }
@@ -70,6 +73,9 @@ func New(cfg compose.Config, e Executors, limits Limits, lg *zap.Logger) (*Serve
 	}
 	registry := s.measure()
 	s.executing = e.execute(services.clients.root, registry, lg)
+	life, over := context.WithCancel(context.Background())
+	s.over = over
+	services.followAll(life, lg, &s.following)
 	s.Front = front.New(front.Options{GRPC: server, MaxStreams: maxStreams, Registry: registry, Health: s.healthy, Ready: s.ready, Logger: lg})
 	return s, nil
 }
@@ -158,5 +164,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.executing.stop()
 	s.Front.Stop(ctx)
 	s.executing.wait()
+	s.over()
+	s.following.Wait()
 	s.services.close()
 }

@@ -283,3 +283,18 @@ func TestComposedClients(t *testing.T) {
 	require.Eventually(t, func() bool { return put(third) == nil }, limit, 50*time.Millisecond)
 	require.NoError(t, put(first))
 }
+
+// TestComposedAwayIsLogged: the log says that a cluster of the composition doesn't answer, and why, and that it answers again.
+func TestComposedAwayIsLogged(t *testing.T) {
+	t.Parallel()
+	w := composedOf(t)
+	const away, back = "a cluster of the composition doesn't answer", "a cluster of the composition answers again"
+	require.NotContains(t, w.sidecar.LogTail(1<<20), away)
+	require.NoError(t, w.sidecar.Kill())
+	require.NoError(t, w.etcd.Servers[0].Kill())
+	again(t, w.sidecar)
+	says(t, w.sidecar, away, "theirs", "connection refused")
+	require.NotContains(t, w.sidecar.LogTail(1<<20), "ours")
+	require.NoError(t, w.etcd.Restart(soon(t), w.etcd.Servers[0]))
+	says(t, w.sidecar, back)
+}

@@ -1,0 +1,40 @@
+package composed
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// TestFollow: the log says once that a cluster is away, and once that it is back, soon after.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		ctx, cancel := context.WithCancel(t.Context())
+		var away error
+		go follow(ctx, zap.New(core), func(context.Context) error { return away })
+		said := func(after time.Duration, lines ...string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			var got []string
+			for _, l := range logs.TakeAll() {
+				got = append(got, l.Message)
+			}
+			require.Equal(t, lines, got)
+		}
+		said(10 * time.Minute)
+		away = errors.New("connection refused")
+		said(lookPause, "a cluster of the composition doesn't answer")
+		said(10 * time.Minute)
+		away = nil
+		said(awayPause, "a cluster of the composition answers again")
+		cancel()
+	})
+}
