@@ -56,19 +56,24 @@ func (m *searching) Watch(st pb.Watch_WatchServer) error {
 	}
 }
 
+// start returns its address.
+func (m *searching) start(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := grpc.NewServer()
+	pb.RegisterKVServer(g, m)
+	pb.RegisterWatchServer(g, m)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	return l.Addr().String()
+}
+
 // A member that searches for longer than it may be silent isn't asked for the same again and again.
 func TestWatchForWhichAMemberSearchesForLong(t *testing.T) {
 	defer func(d time.Duration) { maxSilence = d }(maxSilence)
 	maxSilence = 20 * time.Millisecond
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	member := grpc.NewServer()
 	m := &searching{takes: 10 * maxSilence}
-	pb.RegisterKVServer(member, m)
-	pb.RegisterWatchServer(member, m)
-	go func() { _ = member.Serve(l) }()
-	t.Cleanup(member.Stop)
-	_, conn := start(t, Upstream{Endpoints: []string{l.Addr().String()}})
+	_, conn := start(t, Upstream{Endpoints: []string{m.start(t)}})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -84,4 +89,19 @@ func TestWatchForWhichAMemberSearchesForLong(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestRefusedWatchTellsTheCluster: a watch that is refused before a member has answered any has the header of a member's answer.
+func TestRefusedWatchTellsTheCluster(t *testing.T) {
+	m := new(searching)
+	_, conn := start(t, Upstream{Endpoints: []string{m.start(t)}})
+	st, err := pb.NewWatchClient(conn).Watch(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")},
+	}}))
+	r, err := st.Recv()
+	require.NoError(t, err)
+	require.True(t, r.Created && r.Canceled)
+	require.Equal(t, m.header().String(), r.Header.String())
 }

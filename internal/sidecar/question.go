@@ -26,7 +26,7 @@ func newQuestion(up *upstream) *question {
 
 // cluster is what the question tells.
 type cluster struct {
-	rev      int64
+	header   *pb.ResponseHeader
 	coalesce bool
 }
 
@@ -50,7 +50,7 @@ func (q *question) read() (cluster, error) {
 	if err != nil {
 		return cluster{}, err
 	}
-	return cluster{rev: r.Header.Revision, coalesce: r.Count == 0}, nil
+	return cluster{r.Header, r.Count == 0}, nil
 }
 
 // compacted tells whether a revision is.

@@ -324,7 +324,7 @@ var (
 func (l *watchStream) open(o *relay.Opening, start, known int64) {
 	a, err := l.ws.question.ask(l.ctx)
 	compacted := false
-	if err == nil && a.coalesce && start > 0 && start <= a.rev {
+	if err == nil && a.coalesce && start > 0 && start <= a.header.Revision {
 		compacted, err = l.ws.question.compacted(l.ctx, start)
 	}
 	l.ws.mu.Lock()
@@ -335,10 +335,11 @@ func (l *watchStream) open(o *relay.Opening, start, known int64) {
 		l.st.Fail(unavailable(err)) // upon which etcd's clients open their watches again
 	case !a.coalesce:
 		l.st.Fail(unavailable(errExtensions))
-	case a.rev < known:
+	case a.header.Revision < known:
 		// All that it had told is void, to others, too.
 		l.ws.hub.Fail(unavailable(errHistory))
 	default:
-		o.Answered(a.rev, compacted)
+		l.ws.hub.Meet(a.header)
+		o.Answered(a.header.Revision, compacted)
 	}
 }

@@ -36,7 +36,7 @@ type Hub struct {
 	wanted    int64 // by followers
 	pending   bool
 
-	// Of the latest response.
+	// Of the latest response, or of the first answer to another question, before there is any.
 	cluster, member, term uint64
 	known                 int64 // the highest revision
 }
@@ -44,6 +44,13 @@ type Hub struct {
 // New makes a hub. wake is called whenever there is something to Take.
 func New(o Options, wake func()) *Hub {
 	return &Hub{o: o, wake: wake, spans: map[spanKey]*span{}, byID: map[int64]*span{}, streams: map[*Stream]struct{}{}}
+}
+
+// Meet takes the header of a member's answer to something else. A watcher may be refused before there is any response of a watch.
+func (h *Hub) Meet(header *pb.ResponseHeader) {
+	if h.cluster == 0 {
+		h.cluster, h.member, h.term = header.ClusterId, header.MemberId, header.RaftTerm
+	}
 }
 
 // Known is the highest revision that is known.
