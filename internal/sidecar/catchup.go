@@ -2,8 +2,10 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -27,6 +29,7 @@ var maxSilence = 5 * time.Second
 // catchUp feeds a watcher from a stream of its own, turn by turn.
 type catchUp struct {
 	ws     *watches
+	st     *relay.Stream
 	w      *relay.Watcher
 	number int
 	hungry chan struct{} // the client has taken all, perhaps
@@ -37,7 +40,7 @@ type catchUp struct {
 // catchUp begins to feed a watcher. It is called with the lock.
 func (l *watchStream) catchUp(w *relay.Watcher) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	c := &catchUp{ws: l.ws, w: w, hungry: make(chan struct{}, 1), silence: l.ws.silence}
+	c := &catchUp{ws: l.ws, st: l.st, w: w, hungry: make(chan struct{}, 1), silence: l.ws.silence}
 	c.number = w.CatchUp(func() {
 		signal(c.hungry)
 		if !w.Behind(c.number) {
@@ -93,6 +96,7 @@ func (c *catchUp) feed(ctx context.Context) (gaveWay bool) {
 	defer cancel()
 	remote, err := c.open(ctx)
 	if err != nil {
+		c.dismissed(asStatus(err))
 		return false
 	}
 	go askProgress(ctx, remote)
@@ -157,6 +161,16 @@ func (c *catchUp) open(ctx context.Context) (grpc.ClientStream, error) {
 	create := c.w.Request()
 	c.ws.mu.Unlock()
 	return remote, remote.SendMsg(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
+}
+
+// dismissed ends the client's stream if the sidecar's user isn't one any more: there would be no end to the attempts, without a word. (The stream that
+// all follow may go on: a cluster of etcd's doesn't end it.)
+func (c *catchUp) dismissed(err error) {
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed) {
+		c.ws.mu.Lock()
+		c.st.Fail(err)
+		c.ws.mu.Unlock()
+	}
 }
 
 // askProgress asks a member for progress again and again: it tells none while a watcher is behind.

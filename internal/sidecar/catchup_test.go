@@ -3,13 +3,17 @@ package sidecar
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // searching is a member that takes its time to find the first event of a watch from the past. Like
@@ -104,4 +108,63 @@ func TestRefusedWatchTellsTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, r.Created && r.Canceled)
 	require.Equal(t, m.header().String(), r.Header.String())
+}
+
+// dismissing is a member of a cluster of etcd's, where a user is deleted while a watch catches up: open watches go on, but the stream of that one
+// breaks.
+type dismissing struct {
+	searching
+	pb.UnimplementedAuthServer
+	dismissed atomic.Bool
+}
+
+func (m *dismissing) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if m.dismissed.Load() {
+		return nil, rpctypes.ErrGRPCAuthFailed
+	}
+	return &pb.AuthenticateResponse{Header: m.header(), Token: "token"}, nil
+}
+
+func (m *dismissing) Watch(st pb.Watch_WatchServer) error {
+	for {
+		r, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		if c := r.GetCreateRequest(); c != nil && c.StartRevision > 0 {
+			m.dismissed.Store(true)
+			return status.Error(codes.Unavailable, "it stops")
+		} else if c != nil {
+			if err := st.Send(&pb.WatchResponse{Header: m.header(), WatchId: c.WatchId, Created: true}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// A watch that can't catch up, because the sidecar's user was deleted, ends with that error.
+func TestCatchUpOfADeletedUser(t *testing.T) {
+	m := new(dismissing)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := grpc.NewServer()
+	pb.RegisterKVServer(g, m)
+	pb.RegisterWatchServer(g, m)
+	pb.RegisterAuthServer(g, m)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	s, conn := start(t, Upstream{Endpoints: []string{l.Addr().String()}, Username: "u", Password: "p"})
+	<-s.up.authenticated
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := pb.NewWatchClient(conn).Watch(ctx)
+	require.NoError(t, err)
+	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 5},
+	}}))
+	r, err := st.Recv()
+	require.NoError(t, err)
+	require.True(t, r.Created)
+	_, err = st.Recv()
+	require.ErrorIs(t, rpctypes.Error(err), rpctypes.ErrAuthFailed)
 }
