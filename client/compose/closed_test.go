@@ -68,7 +68,8 @@ func TestTransactionsBesideClose(t *testing.T) {
 
 // What a transaction has left to do, and can't, ends with its client.
 func TestNothingIsCompletedBehindClose(t *testing.T) {
-	const timeout = 300 * time.Millisecond
+	t.Parallel()
+	const timeout = patience
 	address := serve(t, func(g *grpc.Server) {
 		s := standingIn{says: true, did: make(chan *pb.TxnRequest, 1000), answers: func(t *pb.TxnRequest) bool { return puts(t, "/b/t") }}
 		s.guarding = guarding{readable: []string{commit.Prefix}}
@@ -160,6 +161,7 @@ func (s leaving) LeaseRevoke(ctx context.Context, _ *pb.LeaseRevokeRequest) (*pb
 
 // What a closed client has at a silent cluster keeps none of its callers waiting.
 func TestBesideClose(t *testing.T) {
+	t.Parallel()
 	over := func(kind Kind) (*Client, leaving) {
 		s := leaving{open: make(chan struct{}), end: make(chan struct{}, 1)}
 		address := serve(t, func(g *grpc.Server) {
@@ -167,7 +169,7 @@ func TestBesideClose(t *testing.T) {
 			pb.RegisterLeaseServer(g, s)
 		})
 		c, err := New(Config{
-			Clusters: map[string]Cluster{"one": {Endpoints: []string{address}, Kind: kind}}, Timeout: time.Second,
+			Clusters: map[string]Cluster{"one": {Endpoints: []string{address}, Kind: kind}}, Timeout: patience,
 			Routes: []Route{{Cluster: "one", Transactions: kind == Etcd}},
 		})
 		require.NoError(t, err)
@@ -179,7 +181,7 @@ func TestBesideClose(t *testing.T) {
 		began := time.Now()
 		_, err := c.Get(t.Context(), "k")
 		require.ErrorIs(t, err, ErrClosed)
-		require.Less(t, time.Since(began), time.Second/2)
+		require.Less(t, time.Since(began), patience/2)
 	}
 	t.Run("a session that is open behind Close", func(t *testing.T) {
 		c, s := over(Stoa)
@@ -205,7 +207,7 @@ func TestBesideClose(t *testing.T) {
 func TestSeenWhileASessionIsOpened(t *testing.T) {
 	s := leaving{open: make(chan struct{}), end: make(chan struct{}, 2)}
 	close(s.open)
-	c := ofKind(t, Stoa, time.Second, func(g *grpc.Server) { stoapb.RegisterSessionsServer(g, s) })
+	c := ofKind(t, Stoa, patience, func(g *grpc.Server) { stoapb.RegisterSessionsServer(g, s) })
 	c.core.saw(0, 10)
 	near, _, err := c.shared.clusters[0].connect(t.Context())
 	require.NoError(t, err)
@@ -219,7 +221,8 @@ func TestSeenWhileASessionIsOpened(t *testing.T) {
 
 // Two clusters that don't answer don't make Close take the time of both.
 func TestCloseBesideSilentClusters(t *testing.T) {
-	const timeout = time.Second
+	t.Parallel()
+	const timeout = patience
 	s := leaving{open: make(chan struct{}), end: make(chan struct{}, 2)}
 	close(s.open)
 	address := serve(t, func(g *grpc.Server) { stoapb.RegisterSessionsServer(g, s) })

@@ -159,6 +159,7 @@ func (d deaf) Txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, error
 
 // An update of unknown outcome is decided before the client's next transaction over clusters begins, as before its next request there.
 func TestTransactionsBehindALostSession(t *testing.T) {
+	t.Parallel()
 	d := deaf{extendingToo: extendingToo{guarding{readable: []string{commit.Prefix}}}, did: make(chan string, 10)}
 	address := serve(t, func(g *grpc.Server) {
 		stoapb.RegisterSessionsServer(g, d)
@@ -168,7 +169,7 @@ func TestTransactionsBehindALostSession(t *testing.T) {
 	c, err := New(Config{
 		Clusters: map[string]Cluster{"a": {Endpoints: []string{address}, Kind: Stoa}, "b": {Endpoints: []string{address}, Kind: Etcd}},
 		Routes:   []Route{{Prefix: "/a/", Cluster: "a", Transactions: true}, {Prefix: "/b/", Cluster: "b", Transactions: true}},
-		Timeout:  time.Second,
+		Timeout:  patience,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
@@ -188,8 +189,9 @@ func TestTransactionsBehindALostSession(t *testing.T) {
 
 // Nor is a lease revoked before that: the update may be of a key that goes with it.
 func TestRevocationsBehindALostSession(t *testing.T) {
+	t.Parallel()
 	d := deaf{extendingToo: extendingToo{guarding{}}, did: make(chan string, 10)}
-	c := ofKind(t, Stoa, time.Second, func(g *grpc.Server) {
+	c := ofKind(t, Stoa, patience, func(g *grpc.Server) {
 		stoapb.RegisterSessionsServer(g, d)
 		pb.RegisterLeaseServer(g, d)
 	})
@@ -206,6 +208,7 @@ func TestRevocationsBehindALostSession(t *testing.T) {
 
 // Nor is a key of a mirror read at its home before that.
 func TestViewsBehindALostSession(t *testing.T) {
+	t.Parallel()
 	d := deaf{extendingToo: extendingToo{guarding{readable: []string{"/m/k"}}}, did: make(chan string, 10)}
 	address := serve(t, func(g *grpc.Server) {
 		stoapb.RegisterSessionsServer(g, d)
@@ -215,7 +218,7 @@ func TestViewsBehindALostSession(t *testing.T) {
 	c, err := New(Config{
 		Clusters: map[string]Cluster{"home": {Endpoints: []string{address}, Kind: Stoa}, "here": {Endpoints: []string{address}, Kind: Etcd}},
 		Routes:   []Route{{Prefix: "/m/", Cluster: "home", Mirrors: []string{"here"}}},
-		Local:    "here", Timeout: time.Second,
+		Local:    "here", Timeout: patience,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })

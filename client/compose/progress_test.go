@@ -78,6 +78,10 @@ func (s searching) register(g *grpc.Server) {
 	pb.RegisterWatchServer(g, s)
 }
 
+// patience is the Timeout of tests in which a cluster keeps silent: the others stand still for less, on a machine with other work, too. These tests
+// wait beside each other.
+const patience = 3 * time.Second
+
 // feedOf is a feed of a client.
 func feedOf(t *testing.T, c *Client) *Feed {
 	f := c.NewFeed()
@@ -89,7 +93,8 @@ func feedOf(t *testing.T, c *Client) *Feed {
 
 // A cluster whose member searches through much history for the first event of a watch isn't silent.
 func TestFeedOfAMemberThatSearchesForLong(t *testing.T) {
-	const timeout = 900 * time.Millisecond
+	t.Parallel()
+	const timeout = patience
 	n, err := feedOf(t, ofMembers(t, timeout, searching{takes: 2 * timeout}.register)).Next(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, n.Err)
@@ -102,7 +107,8 @@ func TestFeedOfAMemberThatSearchesForLong(t *testing.T) {
 
 // The stream of a feed stays with a member that the cluster's client has left. That others answer says nothing of it.
 func TestFeedOfAMemberThatWasLeft(t *testing.T) {
-	const timeout = 900 * time.Millisecond
+	t.Parallel()
+	const timeout = patience
 	f := feedOf(t, ofMembers(t, timeout, searching{takes: time.Hour, mute: true}.register, searching{takes: time.Hour}.register))
 	_, err := f.c.Get(t.Context(), "k")
 	require.NoError(t, err)
@@ -115,7 +121,8 @@ func TestFeedOfAMemberThatWasLeft(t *testing.T) {
 
 // A feed whose stream has gone to another member goes by the answers of that one.
 func TestFeedThatHasGoneToAnotherMember(t *testing.T) {
-	const timeout = 900 * time.Millisecond
+	t.Parallel()
+	const timeout = patience
 	var first *grpc.Server
 	f := feedOf(t, ofMembers(t, timeout, func(g *grpc.Server) {
 		first = g

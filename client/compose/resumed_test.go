@@ -172,13 +172,13 @@ func (o *opening) Open(g stoapb.Sessions_OpenServer) error {
 // A client goes on with a cluster that was restored or made anew, and has a lower revision: it doesn't wait for those that it has seen of the one before.
 func TestClusterThatHasGoneBack(t *testing.T) {
 	o := &opening{revoking: revoking{revoked: make(chan int64, 10)}}
-	c := ofKind(t, Stoa, time.Second, func(g *grpc.Server) {
+	c := ofKind(t, Stoa, patience, func(g *grpc.Server) {
 		stoapb.RegisterSessionsServer(g, o)
 		pb.RegisterLeaseServer(g, o)
 	})
 	l := c.core.links[0]
 	open := func() int64 {
-		require.NoError(t, l.open(time.Now().Add(time.Second)))
+		require.NoError(t, l.open(time.Now().Add(time.Minute)))
 		c.core.mu.Lock()
 		defer c.core.mu.Unlock()
 		require.Equal(t, l.seen(), l.by.seen(), "what its session waits for")

@@ -29,11 +29,12 @@ func (granting) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
 
 // A session ends, for its user, when a cluster may have ended it: that which granted its lease at once counts from then.
 func TestSessionWithASlowCluster(t *testing.T) {
+	t.Parallel()
 	member := func(after time.Duration) Cluster {
 		address := serve(t, func(g *grpc.Server) { pb.RegisterLeaseServer(g, granting{after: after}) })
 		return Cluster{Endpoints: []string{address}, Kind: Etcd}
 	}
-	const ttl, slow = 3 * time.Second, 2500 * time.Millisecond
+	const ttl, slow = 6 * time.Second, 4 * time.Second
 	c, err := New(Config{
 		Clusters: map[string]Cluster{"quick": member(0), "slow": member(slow)},
 		Routes:   []Route{{Prefix: "/q/", Cluster: "quick"}, {Prefix: "/s/", Cluster: "slow"}},

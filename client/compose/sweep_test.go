@@ -87,7 +87,8 @@ func TestSweepOfMany(t *testing.T) {
 
 // A cluster that keeps silent is waited for once in each look, and not for each lock of its transactions: those of others would stay for as long.
 func TestSweepBesideASilentCluster(t *testing.T) {
-	const timeout = 300 * time.Millisecond
+	t.Parallel()
+	const timeout = patience
 	l := &locked{locks: 31, away: 30, asked: map[string]bool{}}
 	c := besideSilent(t, timeout, func(g *grpc.Server) { pb.RegisterKVServer(g, l) })
 	s := newSweep(c.shared.locker)
