@@ -185,20 +185,26 @@ func (e *explorer) recovery(w *world, i, j int) {
 	}
 }
 
-// meet begins a recovery of each lock that is there.
+// meet begins a recovery of each lock that is there, and of each record of a transaction that is committed, as a client does that
+// looks for what others have left behind.
 func (e *explorer) meet(w *world) {
 	for i := range w.clusters {
 		for _, l := range w.locks(i) {
-			v := w.clone()
-			v.recoveries--
-			v.note("a lock of %s is met in %d", l.Lock.Txn, i)
-			r := recovery{Recovery: Recover(l.Lock.Txn, l.Lock.Home, []Met{l})}
-			v.recover = append(v.recover, r)
-			n := len(v.recover) - 1
-			v.recover[n].ask(v.mutated(r.Next(nil)))
-			e.visit(v)
+			e.recover(w, Recover(l.Lock.Txn, l.Lock.Home, []Met{l}), "a lock of %s is met in %d", l.Lock.Txn, i)
+		}
+		for _, txn := range w.committed(i) {
+			e.recover(w, Recover(txn, uint64(i), nil), "the record of %s is met in %d", txn, i)
 		}
 	}
+}
+
+func (e *explorer) recover(w *world, by *Recovery, format string, args ...any) {
+	v := w.clone()
+	v.recoveries--
+	v.note(format, args...)
+	v.recover = append(v.recover, recovery{Recovery: by})
+	v.recover[len(v.recover)-1].ask(v.mutated(by.Next(nil)))
+	e.visit(v)
 }
 
 // visible says what is wrong if a client knows that it has committed, and others that honour

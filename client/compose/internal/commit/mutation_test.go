@@ -136,6 +136,21 @@ func TestWrongClients(t *testing.T) {
 	}
 }
 
+// A mistake of those who look for what others have left behind.
+func TestWrongSweep(t *testing.T) {
+	w := newWorld(false, false)
+	w.crashes, w.recoveries = 1, 1
+	w.slip = func(r *Recovery, next []Request) []Request { // it finishes, and doesn't roll forward
+		if r.at == RollForward && len(r.locks) == 0 {
+			return r.finish(r.done())
+		}
+		return next
+	}
+	e := newExplorer()
+	e.explore(w)
+	require.NotEmpty(t, e.fault, "not found in %d states", len(e.seen))
+}
+
 func loss(w *world)             { w.losses = 1 }
 func crash(w *world)            { w.crashes = 1 }
 func meeting(w *world)          { w.recoveries = 1 }

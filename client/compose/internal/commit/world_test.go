@@ -19,7 +19,9 @@ type world struct {
 	reader bool
 	mutate func(*Request)
 	// mistake changes what a client asks next; it had these answers.
-	mistake  func(c *client, answers []Answer, next []Request) []Request
+	mistake func(c *client, answers []Answer, next []Request) []Request
+	// slip changes what a recovery that was begun beside the clients asks next.
+	slip     func(r *Recovery, next []Request) []Request
 	clusters [2]cluster
 	clients  [2]client
 	recover  []recovery
@@ -287,9 +289,15 @@ func (w *world) read(i, part int) string {
 
 func (w *world) stepRecovery(i int) {
 	r := &w.recover[i]
-	if answers, ok := r.all(); ok {
-		r.ask(w.mutated(r.Next(answers)))
+	answers, ok := r.all()
+	if !ok {
+		return
 	}
+	rs := r.Next(answers)
+	if w.slip != nil {
+		rs = w.slip(r.Recovery, rs)
+	}
+	r.ask(w.mutated(rs))
 }
 
 // locks are those in a cluster.
@@ -301,4 +309,16 @@ func (w *world) locks(i int) []Met {
 		}
 	}
 	return MetIn(uint64(i), kvs)
+}
+
+// committed are the transactions that have a record in a cluster which says so.
+func (w *world) committed(i int) (all []string) {
+	for k, kv := range w.clusters[i].keys {
+		if txn, ok := strings.CutPrefix(k, RecordPrefix); ok {
+			if rec, err := ParseRecord(kv.Value); err == nil && rec.Phase == Committed {
+				all = append(all, txn)
+			}
+		}
+	}
+	return all
 }
