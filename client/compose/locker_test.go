@@ -57,8 +57,9 @@ func TestTransactionsBesideASilentCluster(t *testing.T) {
 // What can't be sent isn't tried all the time.
 func TestPauseBehindWhatCannotBeSent(t *testing.T) {
 	c := asUser(t, Etcd, commit.Prefix)
+	a := &attempt{locker: c.shared.locker}
 	began := time.Now()
-	answers := c.shared.locker.send(t.Context(), []commit.Request{{Step: commit.Finish, Cluster: 8}})
+	answers := a.ask(t.Context(), commit.Txn{}, []commit.Request{{Step: commit.Finish, Cluster: 8}})
 	require.ErrorIs(t, answers[0].Err, errNoCluster)
 	require.True(t, answers[0].Refused)
 	require.GreaterOrEqual(t, time.Since(began), retryPause)
