@@ -59,7 +59,7 @@ var (
 	// errExtended: the cluster has given a request to an extension with a handler of txn for one of its keys, so nothing of
 	// the request was done, whatever the answer says.
 	errExtended  = fmt.Errorf("%w: an extension handles those of the keys", ErrTransactions)
-	errNoCluster = errors.New("compose: none of the clusters is the home of a transaction that was met, or has a part of it")
+	errNoCluster = errors.New("compose: the home of a transaction, or a cluster with a part of it, is none of the composition's")
 )
 
 func newLocker(cfg Config, clusters []*cluster) *locker {

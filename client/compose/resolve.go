@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func (l *locker) resolve(ctx context.Context, at int, met []commit.Met, attempt 
 		r := commit.Recover(of[0].Lock.Txn, of[0].Lock.Home, of)
 		recoverBy(ctx, l.send, r)
 		if r.Found() == commit.Failed {
-			return r.Err()
+			return l.unresolved(of[0], r.Err())
 		}
 		waits, met = waits || r.Found() == commit.Waits, others
 	}
@@ -52,6 +53,19 @@ func (l *locker) resolve(ctx context.Context, at int, met []commit.Met, attempt 
 		return l.clusters[at].named(err, false)
 	}
 	return nil
+}
+
+// unresolved is the error of a lock whose transaction can't be looked at.
+func (l *locker) unresolved(m commit.Met, err error) error {
+	if !errors.Is(err, errNoCluster) {
+		return err
+	}
+	for _, of := range l.clusters {
+		if of.id.Load() == m.Cluster {
+			return of.named(fmt.Errorf("%s%s is of transaction %s: %w", commit.LockPrefix, m.Key, m.Lock.Txn, err), false)
+		}
+	}
+	return err
 }
 
 // impatient is the number of attempts in a row that may follow without a pause.

@@ -150,3 +150,20 @@ func TestSweepOfTheDead(t *testing.T) {
 	require.Empty(t, m.records)
 	require.Less(t, time.Since(began), sweepMost*10*time.Millisecond, "it pauses behind each")
 }
+
+// Who meets a lock of a transaction whose home is in no cluster of the composition is told which lock that is, and where.
+func TestLockOfATransactionOfOthers(t *testing.T) {
+	l := &locked{locks: 1, away: 1, asked: map[string]bool{}}
+	c := over(t, serve(t, func(g *grpc.Server) { pb.RegisterKVServer(g, l) }))
+	of := c.shared.clusters[0]
+	for _, of := range c.shared.clusters {
+		_, err := of.identity(t.Context())
+		require.NoError(t, err)
+	}
+	a, err := l.Range(t.Context(), &pb.RangeRequest{Limit: 1})
+	require.NoError(t, err)
+	err = c.shared.locker.resolve(t.Context(), 0, metIn(of, a.Kvs), 0)
+	require.ErrorIs(t, err, errNoCluster)
+	require.EqualError(t, err, `compose: cluster "a": /stoa/txn/lock/k0000 is of transaction t0: `+
+		`compose: the home of a transaction, or a cluster with a part of it, is none of the composition's (cluster ID 8)`)
+}
