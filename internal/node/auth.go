@@ -303,11 +303,14 @@ func (n *Node) AuthRevision() uint64 { return n.core.Load().machine.Auth().Revis
 // known refuses, before it costs a place in the log, a write of a client who is no user, if
 // permissions are enforced here and on the leader.
 func (n *Node) known(ctx context.Context, who identity) error {
-	if who.user != 0 || !n.current().machine.Auth().Enabled {
+	if who.user != 0 {
 		return nil
 	}
-	c, err := n.strict(ctx, placement.Of(0))
-	if err != nil {
+	c, err := n.present(ctx)
+	if err != nil || !c.machine.Auth().Enabled {
+		return err
+	}
+	if c, err = n.strict(ctx, placement.Of(0)); err != nil {
 		return err
 	}
 	_, err = c.machine.Auth().Authorize(who.user)

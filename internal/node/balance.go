@@ -69,7 +69,7 @@ func (n *Node) rebalance(ctx context.Context, c *core, d *balance.Decision) erro
 	n.log.Info("moving slots to even out the load of partitions", zap.String("reason", d.Why), zap.Int("slots", len(d.Moves)),
 		zap.Int("keys", d.Keys()), zap.Float64s("load-before", d.Before), zap.Float64s("load-after", d.After))
 	w := command.Wish{Op: command.Assign, Slots: d.Assignments()}
-	if err := n.decide(ctx, c, command.Command{Kind: command.Place, User: own(c), Body: w.AppendTo(nil)}); err != nil {
+	if err := n.decide(ctx, command.Command{Kind: command.Place, User: own(c), Body: w.AppendTo(nil)}); err != nil {
 		return err
 	}
 	n.counts.decisions.Add(1)

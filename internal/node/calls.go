@@ -29,7 +29,10 @@ func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]by
 	for {
 		done := make(chan answer, 1)
 		reply := func(body []byte, err error) { done <- answer{body, err} }
-		c := n.current()
+		c, err := n.present(ctx)
+		if err != nil {
+			return nil, err
+		}
 		c.replica.CallLeader(method, body, func() { n.serve(n.core.Load(), method, body, reply) }, reply)
 		select {
 		case a := <-done:

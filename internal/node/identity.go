@@ -31,9 +31,9 @@ type identity struct {
 // server knows there is none, and no proof is looked at. What the user may do isn't decided
 // here, but where the request takes effect.
 func (n *Node) identify(ctx context.Context) (identity, error) {
-	c := n.current()
-	if !c.machine.Auth().Enabled {
-		return identity{}, nil
+	c, err := n.present(ctx)
+	if err != nil || !c.machine.Auth().Enabled {
+		return identity{}, err
 	}
 	proof := n.cfg.Credentials(ctx)
 	switch {
@@ -57,12 +57,16 @@ func (n *Node) identify(ctx context.Context) (identity, error) {
 // named is the user whom a client has proved to be at a revision. A server that hasn't
 // applied that revision, or that user, looks again once it has caught up.
 func (n *Node) named(ctx context.Context, claims token.Claims) (identity, error) {
-	now := n.current().machine.Auth()
+	c, err := n.present(ctx)
+	if err != nil {
+		return identity{}, err
+	}
+	now := c.machine.Auth()
 	if u := now.User(claims.User); u == nil || claims.Revision > now.Revision {
-		if _, err := n.strict(ctx, placement.Of(0)); err != nil {
+		if c, err = n.strict(ctx, placement.Of(0)); err != nil {
 			return identity{}, err
 		}
-		now = n.current().machine.Auth()
+		now = c.machine.Auth()
 	}
 	u := now.User(claims.User)
 	switch {
@@ -101,7 +105,10 @@ func (n *Node) assigned(ctx context.Context, text string) error {
 	if !ok {
 		return fault.InvalidAuthToken
 	}
-	c := n.current()
+	c, err := n.present(ctx)
+	if err != nil {
+		return err
+	}
 	if _, applied := c.replica.Progress(0); applied >= index {
 		return nil
 	}
@@ -195,7 +202,7 @@ func (n *Node) asking(ctx context.Context, c *core, req proto.Message, user uint
 // User is the name of the user whom a client has proved to be, as far as this server knows
 // without asking others; "" for none. It is for the audit log, not for decisions.
 func (n *Node) User(ctx context.Context) string {
-	state := n.current().machine.Auth()
+	state := n.core.Load().machine.Auth()
 	proof := n.cfg.Credentials(ctx)
 	switch {
 	case !state.Enabled:
@@ -221,8 +228,9 @@ func (n *Node) User(ctx context.Context) string {
 // Permit refuses a request of a client who is no user, while permissions are enforced, or,
 // if root is asked for, one without that role.
 func (n *Node) Permit(ctx context.Context, root bool) error {
-	if !n.current().machine.Auth().Enabled {
-		return nil
+	c, err := n.present(ctx)
+	if err != nil || !c.machine.Auth().Enabled {
+		return err
 	}
 	who, err := n.identify(ctx)
 	if err != nil {

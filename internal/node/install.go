@@ -129,6 +129,7 @@ func (n *Node) replace(generation uint32) error {
 		return backend.Discard(n.dbPath())
 	}
 	old.stale.Store(true)
+	defer old.release()
 	old.stopLoops()
 	old.machine.Retire() // damage that is found in its state late says nothing of the next
 	if err := old.close(); err != nil {

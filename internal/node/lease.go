@@ -124,10 +124,11 @@ const levelOfShorten version.Level = 2
 // LeaseShorten gives a lease that has just been granted less than its full time, in seconds. In
 // a cluster of an earlier version it keeps all of it, as one that etcd restores.
 func (n *Node) LeaseShorten(ctx context.Context, id, remaining int64) error {
-	if n.current().machine.Level() < levelOfShorten {
-		return nil
+	c, err := n.present(ctx)
+	if err != nil || c.machine.Level() < levelOfShorten {
+		return err
 	}
-	_, err := n.callLeader(ctx, methodShorten, binary.AppendVarint(binary.AppendVarint(nil, id), remaining))
+	_, err = n.callLeader(ctx, methodShorten, binary.AppendVarint(binary.AppendVarint(nil, id), remaining))
 	return err
 }
 

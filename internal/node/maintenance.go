@@ -105,7 +105,10 @@ func (n *Node) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse
 // Defragment rewrites the backend file, after what compactions have still to
 // remove from it is gone.
 func (n *Node) Defragment(ctx context.Context) error {
-	c := n.current()
+	c, err := n.present(ctx)
+	if err != nil {
+		return err
+	}
 	if err := n.swept(ctx, c.machine.Compacted()); err != nil {
 		return err
 	}

@@ -146,7 +146,11 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 	n.log.Info("changed the members of the cluster", zap.Stringer("change", change.Op), memberID("changed-member-id", change.Member.GetID()),
 		zap.Uint64("generation", list.Generation), zap.Int("members", len(list.Members)))
 	return list, n.retry(ctx, func() error {
-		return await(ctx, func(done func(error)) { n.current().replica.AwaitSettled(list.Generation, done) })
+		c, err := n.present(ctx)
+		if err != nil {
+			return err
+		}
+		return await(ctx, func(done func(error)) { c.replica.AwaitSettled(list.Generation, done) })
 	})
 }
 
@@ -154,7 +158,7 @@ func (n *Node) changeMembers(ctx context.Context, change membership.Change) (*me
 func (n *Node) decided(ctx context.Context, change membership.Change, body []byte, who identity) (list *membership.List, err error) {
 	proposed := false
 	err = n.retry(ctx, func() error {
-		err := n.decide(ctx, n.current(), command.Command{Kind: command.MemberChange, User: who.user, Body: body})
+		err := n.decide(ctx, command.Command{Kind: command.MemberChange, User: who.user, Body: body})
 		if err == nil || proposed && change.TookEffect(err) {
 			list = n.current().machine.Membership() // which may be another core's than it began with
 			return nil
@@ -178,13 +182,16 @@ func (n *Node) retry(ctx context.Context, try func() error) error {
 
 // decide has a command carried out that concerns what all partitions share, as the list of
 // members, and again if their number has changed meanwhile.
-func (n *Node) decide(ctx context.Context, c *core, cmd command.Command) error {
+func (n *Node) decide(ctx context.Context, cmd command.Command) error {
 	for {
-		err := n.decideOn(ctx, c, cmd)
+		c, err := n.present(ctx)
+		if err != nil {
+			return err
+		}
+		err = n.decideOn(ctx, c, cmd)
 		if !errors.Is(err, fault.Moved) || n.pause(ctx, shortly) != nil {
 			return err
 		}
-		c = n.current()
 	}
 }
 

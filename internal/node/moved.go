@@ -15,20 +15,23 @@ import (
 func routed[R any](ctx context.Context, n *Node, do func(*core) (R, error)) (R, error) {
 	var deadline time.Time
 	for {
-		c := n.current()
+		var none R
+		c, err := n.present(ctx)
+		if err != nil {
+			return none, err
+		}
 		known := c.machine.Placement()
 		r, err := do(c)
 		if !errors.Is(err, fault.Moved) {
 			return r, err
 		}
-		var none R
 		switch {
 		case deadline.IsZero():
 			deadline = time.Now().Add(n.cfg.requestTimeout())
 		case time.Now().After(deadline):
 			return none, fault.Timeout
 		}
-		if n.current().machine.Placement() != known {
+		if n.core.Load().machine.Placement() != known {
 			continue // the way is already known
 		}
 		if err := n.pause(ctx, shortly); err != nil {

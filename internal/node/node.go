@@ -218,7 +218,7 @@ func (n *Node) startTransport(c *core) error {
 }
 
 // current is the core to work on. While a snapshot is being installed there is
-// none, and requests wait for it.
+// none, and it waits for that. A request waits in present first.
 func (n *Node) current() *core {
 	c := n.core.Load()
 	if c.stale.Load() {
@@ -227,6 +227,24 @@ func (n *Node) current() *core {
 		return n.core.Load()
 	}
 	return c
+}
+
+// present is current for a request, which waits no longer than its context lasts: a large snapshot takes minutes, and one on a disk
+// that hangs for good.
+func (n *Node) present(ctx context.Context) (*core, error) {
+	c := n.core.Load()
+	if !c.stale.Load() {
+		return c, nil
+	}
+	n.cfg.Detach(ctx)
+	select {
+	case <-c.replaced:
+		return n.core.Load(), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-n.life.Done():
+		return nil, fault.Stopped
+	}
 }
 
 // OpenDoor lets the other servers in at the peer port, and starts the links to them.

@@ -53,7 +53,9 @@ type core struct {
 	halt     chan struct{}
 	stopOnce sync.Once
 	loops    sync.WaitGroup
-	stale    atomic.Bool             // about to be replaced
+	stale    atomic.Bool   // about to be replaced
+	replaced chan struct{} // closed, by release, once it is, or can't be
+	release  func()
 	before   atomic.Pointer[reached] // by the core that this one has replaced; nil: nothing, or as far as that
 
 	// Of the flusher.
@@ -69,6 +71,12 @@ type core struct {
 	compactions compactions
 }
 
+func newCore() *core {
+	c := &core{halt: make(chan struct{}), replaced: make(chan struct{})}
+	c.release = sync.OnceFunc(func() { close(c.replaced) })
+	return c
+}
+
 func (n *Node) dbPath() string { return filepath.Join(n.cfg.DataDir, "member", "snap", "db") }
 
 func (n *Node) walDir() string {
@@ -80,7 +88,7 @@ func (n *Node) walDir() string {
 
 // open recovers everything from the data directory.
 func (n *Node) open() (_ *core, err error) {
-	c := &core{halt: make(chan struct{})}
+	c := newCore()
 	defer func() {
 		if err != nil {
 			_ = c.close()

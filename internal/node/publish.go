@@ -66,7 +66,7 @@ func (n *Node) publishOnce() error {
 	if err != nil {
 		return fmt.Errorf("encoding an announcement: %w: %w", err, fault.Internal)
 	}
-	return n.decide(ctx, n.current(), command.Command{Kind: command.MemberAnnounce, Body: body})
+	return n.decide(ctx, command.Command{Kind: command.MemberAnnounce, Body: body})
 }
 
 func (n *Node) published() bool {

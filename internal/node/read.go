@@ -41,7 +41,7 @@ func (n *Node) RangeOn(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeRe
 type onKey struct{}
 
 func (n *Node) find(ctx context.Context, r *pb.RangeRequest) (*kvwire.RangeResponse, error) {
-	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 || n.core.Load().stale.Load() { // many keys, or a file, or a snapshot that is being installed
+	if len(r.GetRangeEnd()) > 0 || r.GetRevision() > 0 { // many keys, or a file
 		n.cfg.Detach(ctx)
 	}
 	who, err := n.admitAs(ctx, r)
@@ -155,9 +155,11 @@ func (n *Node) evaluateAs(ctx context.Context, r *pb.TxnRequest, who identity) (
 // partitions, and returns the core to read from. The replica bounds how long the first
 // attempt takes; all others together have as long again.
 func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
-	c := n.current()
-	err := n.readPoint(ctx, c, parts)
-	if err == nil {
+	c, err := n.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = n.readPoint(ctx, c, parts); err == nil {
 		return c, nil
 	}
 	n.cfg.Metrics.Server.ReadIndexesFailed.Inc()
@@ -168,7 +170,9 @@ func (n *Node) strict(ctx context.Context, parts placement.Set) (*core, error) {
 		if err := n.pause(ctx, shortly); err != nil {
 			return nil, err
 		}
-		c = n.current()
+		if c, err = n.present(ctx); err != nil {
+			return nil, err
+		}
 		if err = n.readPoint(ctx, c, parts); err == nil {
 			return c, nil
 		}

@@ -30,6 +30,7 @@ func (n *Node) regroup(old *core) error {
 	began := time.Now()
 	led := old.replica.Leader() == n.cfg.ID
 	old.stale.Store(true)
+	defer old.release()
 	old.stopLoops()
 	if err := n.flush(old); err != nil {
 		return err
@@ -47,7 +48,8 @@ func (n *Node) regroup(old *core) error {
 // inherit makes the core of the next generation of groups. One that has to be forced again is
 // recovered from the file, as that has to look into the log. The file stays open: somebody may be reading it.
 func (n *Node) inherit(old *core) (*core, error) {
-	c := &core{halt: make(chan struct{}), backend: old.backend}
+	c := newCore()
+	c.backend = old.backend
 	if n.forcing {
 		if err := old.wal.Close(); err != nil {
 			return nil, err

@@ -29,8 +29,9 @@ func (n *Node) grows(bytes int) {
 // admit refuses writes beyond the quota, and raises the alarm before that: the
 // client may look for it.
 func (n *Node) admit(ctx context.Context, bytes int) error {
-	if n.hasRoom(n.current(), bytes) {
-		return nil
+	c, err := n.present(ctx)
+	if err != nil || n.hasRoom(c, bytes) {
+		return err
 	}
 	if attempt := n.raiseNoSpace(); attempt != nil {
 		n.cfg.Detach(ctx)

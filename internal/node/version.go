@@ -29,7 +29,7 @@ func (n *Node) watchVersions() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(n.life, n.cfg.requestTimeout())
-		err := n.decide(ctx, c, command.Command{Kind: command.ClusterVersion, User: own(c), Body: change.Encode()})
+		err := n.decide(ctx, command.Command{Kind: command.ClusterVersion, User: own(c), Body: change.Encode()})
 		cancel()
 		if err != nil && change.Op == membership.Raise && n.life.Err() == nil {
 			n.log.Warn("failed to update cluster version; trying again", zap.Error(err))
@@ -114,5 +114,5 @@ func (n *Node) Downgrade(ctx context.Context, action pb.DowngradeRequest_Downgra
 	if err != nil {
 		return err
 	}
-	return n.decide(ctx, n.current(), command.Command{Kind: command.ClusterVersion, User: who.user, Body: change.Encode()})
+	return n.decide(ctx, command.Command{Kind: command.ClusterVersion, User: who.user, Body: change.Encode()})
 }

@@ -21,7 +21,7 @@ func (s sink) Changes(partition int, rev int64, changes []store.Change) {
 func (n *Node) NewWatchStream(ctx context.Context) *watch.Stream {
 	client := ""
 	if who, err := n.identify(ctx); err == nil {
-		client, _, _ = n.client(ctx, n.current(), who.user)
+		client, _, _ = n.client(ctx, n.core.Load(), who.user)
 	}
 	if client == "" {
 		client = apply.Anonymous

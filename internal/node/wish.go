@@ -30,7 +30,7 @@ func (n *Node) Place(ctx context.Context, w command.Wish) error {
 		if err := n.known(ctx, who); err != nil {
 			return err
 		}
-		err := n.decide(ctx, n.current(), command.Command{Kind: command.Place, User: who.user, Body: body})
+		err := n.decide(ctx, command.Command{Kind: command.Place, User: who.user, Body: body})
 		switch {
 		case n.unknown(ctx, &who, err):
 		case (n.early(err, end) || errors.Is(err, fault.Moving)) && n.pause(ctx, shortly) == nil:

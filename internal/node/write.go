@@ -85,7 +85,11 @@ func (n *Node) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compac
 // swept waits until the file holds no revision any more that a compaction at
 // rev has dropped. It flushes meanwhile, throttled to a fifth of the time.
 func (n *Node) swept(ctx context.Context, rev int64) error {
-	for n.current().swept.Load() < rev {
+	for {
+		c, err := n.present(ctx)
+		if err != nil || c.swept.Load() >= rev {
+			return err
+		}
 		began := time.Now()
 		if err := n.flushFor(ctx); err != nil {
 			return err
@@ -94,7 +98,6 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // submit submits a client's command and waits for its outcome.

@@ -26,9 +26,6 @@ type answer = interface {
 //
 // The end of ctx doesn't end the write: done is called with its outcome nevertheless.
 func (n *Node) Write(ctx context.Context, req proto.Message, done func(resp answer, err error)) {
-	if n.core.Load().stale.Load() {
-		n.cfg.Detach(ctx) // a snapshot is being installed
-	}
 	var who identity
 	var kind command.Kind
 	var err error
@@ -66,7 +63,11 @@ func (n *Node) submitLater(ctx context.Context, kind command.Kind, req proto.Mes
 		resp, err := submitAs[answer](ctx, n, kind, req, who)
 		done(resp, err)
 	}
-	c := n.current()
+	c, err := n.present(ctx)
+	if err != nil {
+		done(nil, err)
+		return
+	}
 	p, err := n.plan(ctx, c, kind, req, who, false)
 	if err == nil {
 		began := n.clock()
