@@ -175,6 +175,25 @@ func TestForwardedWritesOfGroupsThatAreNotThereYet(t *testing.T) {
 	require.Equal(t, rev, outs[0].Rev)
 }
 
+// The number of partitions has gone down, and up again with the write. Between the two this server hasn't the partition.
+func TestForwardedWritesOfPartitionsThatComeAgain(t *testing.T) {
+	r := newStory(t, 3).replicas[1]
+	answered := 0
+	w := &Write{Parts: placement.Of(len(r.groups)), Done: func(out Outcome) {
+		require.NoError(t, out.Err)
+		answered++
+	}}
+	r.limit(w)
+	r.calls.landed(w, Outcome{Group: noneOfTheSender, Result: apply.Result{Rev: 7}}, 0)
+	require.Zero(t, answered, "its client couldn't read it here")
+	r.AllClosed(6) // the end of this generation
+	r.Tick()
+	require.Zero(t, answered)
+	r.AllClosed(7)
+	r.Tick()
+	require.Equal(t, 1, answered)
+}
+
 // A server that doesn't come to the group of a write doesn't know what its client can read. One that stops passes the answer on.
 func TestForwardedWritesOfGroupsThatAreNotReached(t *testing.T) {
 	s := newStory(t, 3)

@@ -48,9 +48,14 @@ type landing struct {
 	out Outcome
 }
 
-// shows reports whether this server has applied the write. A partition that it hasn't any more it has applied to its end.
+// shows reports whether this server has applied the write. While it hasn't one of its partitions, whose group comes with a later
+// generation, none of what it has is closed through the write's revision, which is of that one.
 func (l *landing) shows(r *Replica) bool {
-	for p := range (l.w.Parts & r.all()).Each() {
+	parts := l.w.Parts
+	if parts&^r.all() != 0 {
+		parts = r.all()
+	}
+	for p := range parts.Each() {
 		if r.Closed(p) < l.out.Rev {
 			return false
 		}
