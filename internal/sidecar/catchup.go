@@ -2,10 +2,8 @@ package sidecar
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -96,7 +94,7 @@ func (c *catchUp) feed(ctx context.Context) (gaveWay bool) {
 	defer cancel()
 	remote, err := c.open(ctx)
 	if err != nil {
-		c.dismissed(asStatus(err))
+		c.failed(asStatus(err))
 		return false
 	}
 	go askProgress(ctx, remote)
@@ -163,10 +161,10 @@ func (c *catchUp) open(ctx context.Context) (grpc.ClientStream, error) {
 	return remote, remote.SendMsg(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
 }
 
-// dismissed ends the client's stream if the sidecar's user isn't one any more: there would be no end to the attempts, without a word. (The stream that
+// failed ends the client's stream if the sidecar's user isn't one any more: there would be no end to the attempts, without a word. (The stream that
 // all follow may go on: a cluster of etcd's doesn't end it.)
-func (c *catchUp) dismissed(err error) {
-	if errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed) {
+func (c *catchUp) failed(err error) {
+	if dismissed(err) {
 		c.ws.mu.Lock()
 		c.st.Fail(err)
 		c.ws.mu.Unlock()

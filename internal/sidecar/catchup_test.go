@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -110,17 +111,18 @@ func TestRefusedWatchTellsTheCluster(t *testing.T) {
 	require.Equal(t, m.header().String(), r.Header.String())
 }
 
-// dismissing is a member of a cluster of etcd's, where a user is deleted while a watch catches up: open watches go on, but the stream of that one
-// breaks.
+// dismissing is a member of a cluster where a user is deleted while it has a watch, whose stream breaks then.
 type dismissing struct {
 	searching
 	pb.UnimplementedAuthServer
+	past      bool  // the stream is that of a watch that catches up. That of the others goes on, as in etcd
+	why       error // the user can't log in any more
 	dismissed atomic.Bool
 }
 
 func (m *dismissing) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	if m.dismissed.Load() {
-		return nil, rpctypes.ErrGRPCAuthFailed
+		return nil, m.why
 	}
 	return &pb.AuthenticateResponse{Header: m.header(), Token: "token"}, nil
 }
@@ -131,20 +133,32 @@ func (m *dismissing) Watch(st pb.Watch_WatchServer) error {
 		if err != nil {
 			return err
 		}
-		if c := r.GetCreateRequest(); c != nil && c.StartRevision > 0 {
+		c := r.GetCreateRequest()
+		if c == nil {
+			continue
+		}
+		if err := st.Send(&pb.WatchResponse{Header: m.header(), WatchId: c.WatchId, Created: true}); err != nil {
+			return err
+		}
+		if m.past == (c.StartRevision > 0) {
+			time.Sleep(50 * time.Millisecond) // for the watch to be open
 			m.dismissed.Store(true)
 			return status.Error(codes.Unavailable, "it stops")
-		} else if c != nil {
-			if err := st.Send(&pb.WatchResponse{Header: m.header(), WatchId: c.WatchId, Created: true}); err != nil {
-				return err
-			}
 		}
 	}
 }
 
-// A watch that can't catch up, because the sidecar's user was deleted, ends with that error.
-func TestCatchUpOfADeletedUser(t *testing.T) {
-	m := new(dismissing)
+// A watch ends if the sidecar's user can't log in any more.
+func TestWatchOfADeletedUser(t *testing.T) {
+	for _, m := range []*dismissing{
+		{why: rpctypes.ErrGRPCAuthFailed}, {why: rpctypes.ErrGRPCAuthFailed, past: true},
+		{why: status.Error(codes.Unknown, noPasswordUser)}, {why: status.Error(codes.Unknown, noPasswordUser), past: true},
+	} {
+		t.Run(fmt.Sprintf("%s,past=%v", status.Convert(m.why).Message(), m.past), func(t *testing.T) { testWatchOfADeletedUser(t, m) })
+	}
+}
+
+func testWatchOfADeletedUser(t *testing.T, m *dismissing) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := grpc.NewServer()
@@ -155,16 +169,18 @@ func TestCatchUpOfADeletedUser(t *testing.T) {
 	t.Cleanup(g.Stop)
 	s, conn := start(t, Upstream{Endpoints: []string{l.Addr().String()}, Username: "u", Password: "p"})
 	<-s.up.authenticated
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	st, err := pb.NewWatchClient(conn).Watch(ctx)
 	require.NoError(t, err)
-	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
-		CreateRequest: &pb.WatchCreateRequest{Key: []byte("k"), StartRevision: 5},
-	}}))
+	c := &pb.WatchCreateRequest{Key: []byte("k")}
+	if m.past {
+		c.StartRevision = 5
+	}
+	require.NoError(t, st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: c}}))
 	r, err := st.Recv()
 	require.NoError(t, err)
 	require.True(t, r.Created)
 	_, err = st.Recv()
-	require.ErrorIs(t, rpctypes.Error(err), rpctypes.ErrAuthFailed)
+	require.Equal(t, status.Convert(m.why).Message(), status.Convert(err).Message())
 }

@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
@@ -129,7 +130,15 @@ func (p *cached) count() *pb.RangeRequest {
 // denied reports whether the sidecar's user may not read something, or isn't one any more.
 func denied(err error) bool {
 	known := rpctypes.Error(err)
-	return errors.Is(known, rpctypes.ErrPermissionDenied) || errors.Is(known, rpctypes.ErrUserEmpty) || errors.Is(known, rpctypes.ErrAuthFailed)
+	return errors.Is(known, rpctypes.ErrPermissionDenied) || errors.Is(known, rpctypes.ErrUserEmpty) || dismissed(err)
+}
+
+// noPasswordUser is the error of a user who was added again without a password. etcd's clients have no name for it.
+const noPasswordUser = "auth: authentication failed, password was given for no password user"
+
+// dismissed reports whether the sidecar's user was deleted, or has another password, or none.
+func dismissed(err error) bool {
+	return errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed) || status.Convert(err).Message() == noPasswordUser
 }
 
 // drop has the prefixes that the user may not read any more show nothing. It is tried again to watch them.

@@ -136,9 +136,8 @@ func (ws *watches) relay() (answered bool, err error) {
 	defer ws.mu.Unlock()
 	ws.hub.Disconnected()
 	err = asStatus(err)
-	known := rpctypes.Error(err)
 	// Without its user the sidecar would try on and on, and local clients would wait for events without a word.
-	if ws.leader && errors.Is(known, rpctypes.ErrNoLeader) || errors.Is(known, rpctypes.ErrAuthFailed) {
+	if ws.leader && errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader) || dismissed(err) {
 		ws.hub.Fail(err)
 	}
 	return answered, err
