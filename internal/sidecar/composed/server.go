@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -130,7 +131,14 @@ func sizeOf(r any) int {
 // errStopping has the code upon which etcd's clients open a stream again.
 var errStopping = status.Error(codes.Unavailable, "stoa sidecar: "+front.ErrDraining.Error())
 
+// stream ends those that have no end of their own when calls in progress have ended: all but ranges.
 func (s *Server) stream(srv any, st grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if info.FullMethod == pb.KV_RangeStream_FullMethodName {
+		defer s.Begin()()
+		err := handle(srv, st)
+		s.ended(info.FullMethod, err)
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(st.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.Streaming(), func() { cancel(errStopping) })()
