@@ -29,6 +29,7 @@ type catchUp struct {
 	ws     *watches
 	st     *relay.Stream
 	w      *relay.Watcher
+	by     any // the program, which has its turns among others
 	number int
 	hungry chan struct{} // the client has taken all, perhaps
 	// silence is how long the member may send nothing now.
@@ -38,7 +39,7 @@ type catchUp struct {
 // catchUp begins to feed a watcher. It is called with the lock.
 func (l *watchStream) catchUp(w *relay.Watcher) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	c := &catchUp{ws: l.ws, st: l.st, w: w, hungry: make(chan struct{}, 1), silence: l.ws.silence}
+	c := &catchUp{ws: l.ws, st: l.st, w: w, by: programOf(l.ctx, l), hungry: make(chan struct{}, 1), silence: l.ws.silence}
 	c.number = w.CatchUp(func() {
 		signal(c.hungry)
 		if !w.Behind(c.number) {
@@ -54,7 +55,7 @@ func (l *watchStream) catchUp(w *relay.Watcher) {
 func (c *catchUp) run(ctx context.Context) {
 	for pause := minReopen; ctx.Err() == nil; {
 		// A client that doesn't read needs no stream.
-		if !c.wait(ctx, nil) || c.ws.turns.take(ctx) != nil {
+		if !c.wait(ctx, nil) || c.ws.turns.take(ctx, c.by) != nil {
 			return
 		}
 		gaveWay := c.feed(ctx)

@@ -180,17 +180,21 @@ type keepAliveStream struct {
 	drain chan struct{} // something was sent
 }
 
+// programOf is whose a stream is: its connection's, for a program has one. Without any, it is one by itself.
+func programOf(ctx context.Context, stream any) any {
+	if c := front.Of(ctx); c != nil {
+		return c
+	}
+	return stream
+}
+
 // serve carries out a local client's stream.
 func (k *keepAlives) serve(ctx context.Context, local grpc.ServerStream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	l := &keepAliveStream{k: k, ctx: ctx, local: local, ready: make(chan struct{}, 1), drain: make(chan struct{}, 1)}
 	k.mu.Lock()
-	var by any = l // a program has one connection
-	if c := front.Of(ctx); c != nil {
-		by = c
-	}
-	l.st = k.hub.Open(by, func() { signal(l.ready) })
+	l.st = k.hub.Open(programOf(ctx, l), func() { signal(l.ready) })
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()

@@ -6,18 +6,24 @@ import (
 	"sync"
 )
 
-// turns bounds how many do something at once. Those that wait get their turn in the order in
-// which they came.
+// turns bounds how many do something at once. Programs that wait get theirs one after the other, and what waits for one of them in
+// the order in which it came: a program that wants many turns takes its place among others each time.
 type turns struct {
 	mu      sync.Mutex
 	free    int
-	waiting []chan struct{}
+	waiting []*program
+}
+
+// program waits for turns.
+type program struct {
+	by    any
+	turns []chan struct{}
 }
 
 func newTurns(n int) *turns { return &turns{free: n} }
 
-// take waits for a turn, which done ends; an error if ctx ends first.
-func (t *turns) take(ctx context.Context) error {
+// take waits for a turn of a program, which done ends; an error if ctx ends first.
+func (t *turns) take(ctx context.Context, by any) error {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
@@ -25,23 +31,48 @@ func (t *turns) take(ctx context.Context) error {
 		return nil
 	}
 	mine := make(chan struct{})
-	t.waiting = append(t.waiting, mine)
+	p := t.program(by)
+	if p == nil {
+		p = &program{by: by}
+		t.waiting = append(t.waiting, p)
+	}
+	p.turns = append(p.turns, mine)
 	t.mu.Unlock()
 	select {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
 	}
-	t.mu.Lock()
-	i := slices.Index(t.waiting, mine)
-	if i >= 0 {
-		t.waiting = slices.Delete(t.waiting, i, i+1)
-	}
-	t.mu.Unlock()
-	if i < 0 { // it came meanwhile
+	if !t.leave(by, mine) { // it came meanwhile
 		t.done()
 	}
 	return ctx.Err()
+}
+
+// program is one that waits; nil if it doesn't.
+func (t *turns) program(by any) *program {
+	if i := slices.IndexFunc(t.waiting, func(p *program) bool { return p.by == by }); i >= 0 {
+		return t.waiting[i]
+	}
+	return nil
+}
+
+// leave reports whether that turn had not come.
+func (t *turns) leave(by any, turn chan struct{}) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.program(by)
+	if p == nil {
+		return false
+	}
+	i := slices.Index(p.turns, turn)
+	if i < 0 {
+		return false
+	}
+	if p.turns = slices.Delete(p.turns, i, i+1); len(p.turns) == 0 {
+		t.waiting = slices.DeleteFunc(t.waiting, func(other *program) bool { return other == p })
+	}
+	return true
 }
 
 func (t *turns) done() {
@@ -51,8 +82,12 @@ func (t *turns) done() {
 		t.free++
 		return
 	}
-	close(t.waiting[0])
+	p := t.waiting[0]
 	t.waiting = t.waiting[1:]
+	close(p.turns[0])
+	if p.turns = p.turns[1:]; len(p.turns) > 0 {
+		t.waiting = append(t.waiting, p)
+	}
 }
 
 // wanted reports whether others wait.

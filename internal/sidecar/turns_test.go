@@ -10,15 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func (t *turns) number() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.waiting {
+		n += len(p.turns)
+	}
+	return n
+}
+
 func TestTurnsInOrder(t *testing.T) {
 	turn := newTurns(1)
-	require.NoError(t, turn.take(t.Context()))
+	require.NoError(t, turn.take(t.Context(), 0))
 	require.False(t, turn.wanted())
-	waiting := func() int {
-		turn.mu.Lock()
-		defer turn.mu.Unlock()
-		return len(turn.waiting)
-	}
 	order := make(chan int, 3)
 	leave, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
@@ -28,14 +32,14 @@ func TestTurnsInOrder(t *testing.T) {
 			ctx = leave
 		}
 		go func() {
-			err := turn.take(ctx)
+			err := turn.take(ctx, 0)
 			if i == 1 {
 				left <- err
 				return
 			}
 			order <- i
 		}()
-		require.Eventually(t, func() bool { return waiting() == i+1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return turn.number() == i+1 }, time.Minute, time.Millisecond)
 	}
 	cancel()
 	require.Error(t, <-left)
@@ -46,7 +50,28 @@ func TestTurnsInOrder(t *testing.T) {
 	require.Equal(t, 2, <-order, "one that has left gets no turn")
 	require.False(t, turn.wanted())
 	turn.done()
-	require.NoError(t, turn.take(t.Context()))
+	require.NoError(t, turn.take(t.Context(), 0))
+}
+
+// TestTurnsOfPrograms: one that waits for many turns is one of those that wait.
+func TestTurnsOfPrograms(t *testing.T) {
+	turn := newTurns(1)
+	require.NoError(t, turn.take(t.Context(), "many"))
+	order := make(chan string, 6)
+	for i, by := range []string{"many", "many", "many", "one", "one", "other"} {
+		go func() {
+			if turn.take(t.Context(), by) == nil {
+				order <- by
+			}
+		}()
+		require.Eventually(t, func() bool { return turn.number() == i+1 }, time.Minute, time.Millisecond)
+	}
+	var got []string
+	for range 6 {
+		turn.done()
+		got = append(got, <-order)
+	}
+	require.Equal(t, []string{"many", "one", "other", "many", "one", "many"}, got)
 }
 
 func TestTurnsBound(t *testing.T) {
@@ -61,7 +86,7 @@ func TestTurnsBound(t *testing.T) {
 				if (i+n)%3 == 0 {
 					go cancel()
 				}
-				if turn.take(ctx) == nil {
+				if turn.take(ctx, i%4) == nil {
 					if v := now.Add(1); v > most.Load() {
 						most.Store(v)
 					}
