@@ -27,6 +27,10 @@ type composedApp struct {
 	feed *compose.Feed
 	wait sync.WaitGroup
 
+	far    *farClient // in place of all those, if the composition's clients are in sidecars
+	at     *simSidecar
+	stream *farFeed
+
 	mu      sync.Mutex // guards what answers say
 	deeds   []*deed
 	watches []*composedWatch
@@ -42,13 +46,23 @@ type composedApp struct {
 
 func (w *composedWorld) newComposedApp(id int, root *compose.Client) *composedApp {
 	a := &composedApp{w: w, id: id, root: root}
+	if w.plan.Sidecars > 0 {
+		at := w.plan.At[id]
+		a.at, a.far = w.sidecars[at], w.far[at]
+		if w.plan.Alone[id] {
+			a.far = w.newFarClient(a.at)
+		}
+	}
 	a.begin()
 	return a
 }
 
 // begin takes a new client.
 func (a *composedApp) begin() {
-	a.c, a.fork = a.root.Fork(), a.w.forks.Add(1)
+	if a.fork = a.w.forks.Add(1); a.far != nil {
+		return
+	}
+	a.c = a.root.Fork()
 	a.feed = a.c.NewFeed()
 }
 
@@ -106,13 +120,16 @@ func (a *composedApp) run(do act) {
 	switch do.What {
 	case "put":
 		d := &deed{kind: "put", key: a.key()}
-		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+		a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
 			return done(c.Put(ctx, d.key, d.value))
 		}, func(c *compose.Client) func() { return answers(a, d, c.PutAsync(d.key, d.value)) })
 	case "get", "synced":
-		d := &deed{kind: "get", key: a.key(), synced: do.What == "synced"}
-		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
-			return done(c.Get(ctx, d.key))
+		if a.far != nil && do.What == "synced" {
+			a.run(act{What: "put", X: do.X})
+		}
+		d := &deed{kind: "get", key: a.key(), synced: do.What == "synced" || a.far != nil && a.one(2)}
+		a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
+			return done(c.Get(ctx, d.key, a.level(d)...))
 		},
 			func(c *compose.Client) func() { return answers(a, d, c.GetAsync(d.key)) })
 	case "range":
@@ -130,9 +147,12 @@ func (a *composedApp) run(do act) {
 	case "txn":
 		a.txn()
 	case "sync":
+		if a.far != nil {
+			return
+		}
 		d := &deed{kind: "sync", key: a.w.clusters[a.rng.IntN(len(a.w.clusters))].name}
-		a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
-			return clientv3.OpResponse{}, c.Sync(ctx, d.key)
+		a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
+			return clientv3.OpResponse{}, a.c.Sync(ctx, d.key)
 		}, nil)
 	default:
 		a.also(do.What)
@@ -187,18 +207,25 @@ func (a *composedApp) note(d *deed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d.n, d.fork, d.begun = a.w.next(), a.fork, a.w.now()
+	d.synced = d.synced || a.far != nil && d.kind != "get"
 	d.value = fmt.Sprintf("%d.%d", a.id, d.n)
 	a.deeds = append(a.deeds, d)
 }
 
 // op makes a request that is neither a put nor a get of one key.
 func (a *composedApp) op(d *deed, op clientv3.Op) {
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) { return c.Do(ctx, op) },
+	a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) { return c.Do(ctx, op) },
 		func(c *compose.Client) func() { return answers(a, d, c.DoAsync(op)) })
 }
 
 // send makes a request, and waits for the answer or doesn't.
-func (a *composedApp) send(d *deed, call func(*compose.Client, context.Context) (clientv3.OpResponse, error), async func(*compose.Client) func()) {
+func (a *composedApp) send(d *deed, call func(asks, context.Context) (clientv3.OpResponse, error), async func(*compose.Client) func()) {
+	if a.far != nil {
+		a.note(d)
+		way := a.way()
+		a.call(d, func(ctx context.Context) (clientv3.OpResponse, error) { return call(way, ctx) })
+		return
+	}
 	c := a.c
 	if d.by != nil {
 		c = d.by
@@ -220,7 +247,7 @@ func (a *composedApp) call(d *deed, call func(context.Context) (clientv3.OpRespo
 	if d.left = a.one(6); d.left {
 		limit = time.Duration(a.rng.IntN(200)) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), deedKey{}, farDeed{a, d}), limit)
 	defer cancel()
 	r, err := call(ctx)
 	if err != nil && ctx.Err() != nil && !d.left {
@@ -262,7 +289,7 @@ func (a *composedApp) answered(d *deed, r clientv3.OpResponse, err error) {
 	if d.heard != 0 {
 		a.w.found("app %d: %v is answered twice", a.id, d)
 	}
-	d.heard, d.ended, d.err = a.w.next(), a.w.now(), err
+	d.heard, d.ended, d.err = a.w.next(), a.w.now(), a.told(err)
 	switch {
 	case err != nil:
 	case r.Put() != nil:
@@ -294,6 +321,10 @@ func (a *composedApp) watch() {
 		asked = max(1, a.w.clusters[cut[0].road.cluster].ledger.reached.Load()+int64(a.rng.IntN(20)-15))
 		opts = append(opts, clientv3.WithRev(asked))
 	}
+	if a.far != nil {
+		a.watchFar(from, to, asked, cut)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
 	defer cancel()
 	all, err := a.feed.Watch(ctx, from, opts...)
@@ -303,7 +334,7 @@ func (a *composedApp) watch() {
 		a.w.found("app %d: there are %d watches from %q to %q, not %v", a.id, len(all), from, to, cut)
 	case err == nil:
 		for i, one := range all {
-			a.watches = append(a.watches, &composedWatch{FeedWatch: one, n: a.w.next(), fork: a.fork, asked: asked, stretch: cut[i]})
+			a.watches = append(a.watches, &composedWatch{opened: one, n: a.w.next(), fork: a.fork, asked: asked, stretch: cut[i]})
 		}
 	case ctx.Err() != nil:
 		a.w.found("app %d: the opening of a watch from %q to %q hangs", a.id, from, to)
@@ -314,6 +345,9 @@ func (a *composedApp) watch() {
 
 // take takes notifications, so many at most, each of which has to come in a time.
 func (a *composedApp) take(within time.Duration, most int) (last error) {
+	if a.far != nil {
+		return a.takeFar(within, most)
+	}
 	for range most {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		n, err := a.feed.Next(ctx)
@@ -321,13 +355,27 @@ func (a *composedApp) take(within time.Duration, most int) (last error) {
 		if err != nil {
 			return err
 		}
-		a.notes = append(a.notes, composedNote{n, a.w.next(), a.fork})
+		a.notes = append(a.notes, composedNote{n, a.w.next(), a.fork, a.watchOf(n.Watch)})
+	}
+	return nil
+}
+
+// watchOf is the watch that one of the feed's is, nil if there is none.
+func (a *composedApp) watchOf(one *compose.FeedWatch) *composedWatch {
+	for _, v := range a.watches {
+		if v.opened == opened(one) {
+			return v
+		}
 	}
 	return nil
 }
 
 // leave closes the client, or if it shares connections with no others all that it is made of, and goes on with another one.
 func (a *composedApp) leave() {
+	if a.far != nil {
+		a.leaveFar()
+		return
+	}
 	left, feed := a.c, a.feed
 	var beside sync.WaitGroup
 	for range a.rng.IntN(3) { // others use it meanwhile
@@ -366,6 +414,9 @@ func (a *composedApp) leave() {
 
 // count takes over what the client has counted.
 func (a *composedApp) count() {
+	if a.far != nil {
+		return
+	}
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	a.w.counts.Mirrored += int(a.c.Stats().Mirrored)
@@ -397,16 +448,17 @@ func (a *composedApp) settled(why string) {
 func (a *composedApp) finish() {
 	a.settled("nothing breaks any more")
 	for i, c := range a.w.clusters {
-		d := &deed{kind: "sync", key: c.name}
-		a.again(d, func(ctx context.Context) (clientv3.OpResponse, error) {
-			return clientv3.OpResponse{}, a.c.Sync(ctx, d.key)
-		})
+		if d := (&deed{kind: "sync", key: c.name}); a.far == nil {
+			a.again(d, func(ctx context.Context) (clientv3.OpResponse, error) {
+				return clientv3.OpResponse{}, a.c.Sync(ctx, d.key)
+			})
+		}
 		e := &deed{kind: "put", key: fmt.Sprintf("/c%d/p/a", i)}
-		a.again(e, func(ctx context.Context) (clientv3.OpResponse, error) { return done(a.c.Put(ctx, e.key, e.value)) })
+		a.again(e, func(ctx context.Context) (clientv3.OpResponse, error) { return done(a.asks().Put(ctx, e.key, e.value)) })
 	}
 	for _, key := range []string{"x", "y"} { // nothing stays locked
 		d := pairOf(key)
-		a.again(d, func(ctx context.Context) (clientv3.OpResponse, error) { return readPair(a.c, ctx, d) })
+		a.again(d, func(ctx context.Context) (clientv3.OpResponse, error) { return readPair(a.asks(), ctx, d) })
 	}
 	if err := a.take(2*composedTimeout, 1<<20); !errors.Is(err, compose.ErrFeedClosed) && !errors.Is(err, context.DeadlineExceeded) {
 		a.w.found("app %d: the feed ends with %v", a.id, err)
@@ -415,6 +467,7 @@ func (a *composedApp) finish() {
 		time.Sleep(2 * composedTimeout) // the feed has no watches, so nobody has waited
 	}
 	a.settleLease()
+	a.stream.finish()
 	a.endTails(true)
 	a.count()
 }
@@ -422,7 +475,7 @@ func (a *composedApp) finish() {
 // again makes a call that has to succeed.
 func (a *composedApp) again(d *deed, call func(context.Context) (clientv3.OpResponse, error)) {
 	a.note(d)
-	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), deedKey{}, farDeed{a, d}), composedHang)
 	defer cancel()
 	r, err := call(ctx)
 	a.answered(d, r, err)

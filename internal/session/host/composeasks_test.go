@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,14 +12,14 @@ import (
 
 // lookAt reads a range, or a key, as it is or was.
 func (a *composedApp) lookAt() {
-	d := &deed{kind: "get"}
+	d := &deed{kind: "get", synced: a.far != nil && a.one(2)}
 	if d.key, d.end = a.span(); a.one(4) {
 		d.key, d.end = a.key(), ""
 	}
 	if in := a.w.in(d); len(in) > 0 {
 		d.sel = drawSelection(a.rng, a.w.clusters[in[0]].ledger.reached.Load())
 	}
-	a.op(d, clientv3.OpGet(d.key, append(spanOptions(d.end), d.sel.options()...)...))
+	a.op(d, clientv3.OpGet(d.key, slices.Concat(spanOptions(d.end), d.sel.options(), a.level(d))...))
 }
 
 // stay reads keys that may be mirrored, one after the other.
@@ -29,7 +30,7 @@ func (a *composedApp) stay() {
 			d.key, d.end = "u/", a.some("u/q", "u0")
 			d.sel = drawSelection(a.rng, a.w.clusters[0].ledger.reached.Load())
 		}
-		a.op(d, clientv3.OpGet(d.key, append(spanOptions(d.end), d.sel.options()...)...))
+		a.op(d, clientv3.OpGet(d.key, slices.Concat(spanOptions(d.end), d.sel.options(), a.level(d))...))
 		if a.one(3) {
 			time.Sleep(time.Duration(a.rng.IntN(20)) * time.Millisecond)
 		}
@@ -53,7 +54,7 @@ func (a *composedApp) txn() {
 	then := func() []clientv3.Op {
 		return []clientv3.Op{clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)}
 	}
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+	a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
 		return done(c.Txn(ctx).If(cmps...).Then(then()...).Else(otherwise...).Commit())
 	}, func(c *compose.Client) func() {
 		return answers(a, d, c.DoAsync(clientv3.OpTxn(cmps, then(), otherwise)))
@@ -64,6 +65,11 @@ func (a *composedApp) txn() {
 func (a *composedApp) refused() {
 	r := a.unlocked()
 	d := &deed{kind: "refused", key: r.prefix + "never"}
+	if a.far != nil {
+		a.op(d, clientv3.OpPut(d.key, "", clientv3.WithIgnoreValue()))
+		a.refusedFar()
+		return
+	}
 	a.note(d)
 	a.wait.Go(answers(a, d, a.c.DoAsync(clientv3.OpPut(d.key, "", clientv3.WithIgnoreValue()))))
 	for range 1 + a.rng.IntN(3) {
@@ -76,10 +82,10 @@ func (a *composedApp) refused() {
 // across puts one value in two clusters, or reads both.
 func (a *composedApp) across(puts bool) {
 	d := pairOf(a.some("x", "y"))
-	read := func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) { return readPair(c, ctx, d) }
+	read := func(c asks, ctx context.Context) (clientv3.OpResponse, error) { return readPair(c, ctx, d) }
 	if puts {
 		d.kind = "across"
-		read = func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+		read = func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
 			return done(c.Txn(ctx).Then(clientv3.OpPut(d.key, d.value), clientv3.OpPut(d.other, d.value)).Commit())
 		}
 	}
@@ -88,7 +94,7 @@ func (a *composedApp) across(puts bool) {
 
 func pairOf(key string) *deed { return &deed{kind: "pair", key: "t0/" + key, other: "t1/" + key} }
 
-func readPair(c *compose.Client, ctx context.Context, d *deed) (clientv3.OpResponse, error) {
+func readPair(c asks, ctx context.Context, d *deed) (clientv3.OpResponse, error) {
 	return done(c.Txn(ctx).Then(clientv3.OpGet(d.key), clientv3.OpGet(d.other)).Commit())
 }
 
@@ -99,7 +105,7 @@ func (a *composedApp) putAlone(key string) {
 	if a.w.roads.of(key).locks {
 		async = nil // which is refused
 	}
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+	a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
 		return done(c.Put(ctx, d.key, d.value))
 	}, async)
 }

@@ -165,6 +165,8 @@ func (a *composedApp) checkError(d *deed) {
 	r := w.roads.of(d.key)
 	ranged := d.end != ""
 	switch in := w.in(d); {
+	case errors.Is(d.err, errLost):
+		n.Unknown++
 	case d.held != nil && errors.Is(d.err, compose.ErrSessionExpired) && !d.held.lasts():
 		n.Lost++
 	case w.standsIn(d):
@@ -188,6 +190,8 @@ func (a *composedApp) checkError(d *deed) {
 		default:
 			n.NotDone++
 		}
+	case errors.Is(d.err, compose.ErrSpans) && d.kind == "refused" && a.far != nil:
+		n.Refused++
 	case errors.Is(d.err, compose.ErrClosed) && d.fork != a.fork:
 		n.Closed++
 	case errors.Is(d.err, compose.ErrNoRoute) && (r == nil || ranged),

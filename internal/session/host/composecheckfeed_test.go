@@ -30,12 +30,13 @@ func (a *composedApp) checkFeeds() {
 // checkWatch: its events are all there are, from its start on.
 func (a *composedApp) checkWatch(v *composedWatch) {
 	w, c := a.w, v.road.cluster
+	a.guess(v)
 	var got []*clientv3.Event
 	var end error
 	last := int64(0)
 	for i := range a.notes {
 		n := &a.notes[i]
-		if n.Watch != v.FeedWatch {
+		if n.watch != v {
 			continue
 		}
 		if end != nil {
@@ -44,6 +45,9 @@ func (a *composedApp) checkWatch(v *composedWatch) {
 		end = n.Err
 		if len(n.Events) > 0 && n.Revision <= last {
 			w.found("app %d: %v brings revision %d behind %d", a.id, v, n.Revision, last)
+		}
+		if len(n.Events) > 0 && n.Events[0].Kv.ModRevision != n.Revision {
+			w.found("app %d: %v brings %v as revision %d", a.id, v, n.Events[0], n.Revision)
 		}
 		last = max(last, n.Revision)
 		got = append(got, n.Events...)
@@ -59,7 +63,7 @@ func (a *composedApp) checkWatch(v *composedWatch) {
 	case errors.Is(end, compose.ErrClosed) && v.fork != a.fork:
 	case end != nil:
 		w.found("app %d: %v has ended with %v", a.id, v, end)
-	case v.fork == a.fork:
+	case v.fork == a.fork, a.far != nil:
 		through = everything
 	}
 	if v.asked > 0 && v.Begin() != v.asked-1 {
@@ -122,9 +126,8 @@ func (a *composedApp) checkDependency(d *deed) {
 			continue
 		}
 		at := w.cluster(n.Cluster)
-		j := slices.IndexFunc(a.watches, func(v *composedWatch) bool { return v.FeedWatch == n.Watch })
 		switch {
-		case j < 0 || a.watches[j].n > d.n:
+		case n.watch == nil || n.watch.n > d.n:
 		case at == c && n.Revision >= d.effect:
 			reached = true
 		case at != c && reached && n.Revision <= seen[at]:

@@ -72,9 +72,15 @@ func (d *deed) unknown() bool {
 	return d.heard == 0 || errors.As(d.err, &of) && of.Unknown
 }
 
+// opened is what is told of a watch when it is open.
+type opened interface {
+	Begin() int64 // its events are behind this revision
+	Cluster() string
+}
+
 // composedWatch is a watch of a feed, in one cluster.
 type composedWatch struct {
-	*compose.FeedWatch
+	opened
 	n     int64 // when it was open
 	fork  int64
 	asked int64 // start revision; 0: none
@@ -88,6 +94,7 @@ func (v *composedWatch) String() string {
 // composedNote is a notification that was taken.
 type composedNote struct {
 	compose.Notification
-	n    int64
-	fork int64
+	n     int64
+	fork  int64
+	watch *composedWatch
 }

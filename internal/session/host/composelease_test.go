@@ -52,7 +52,7 @@ func (a *composedApp) hold() {
 	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
 	defer cancel()
 	var err error
-	if a.one(2) {
+	if a.far == nil && a.one(2) {
 		if h.s, err = a.c.Session(ctx, compose.WithTTL(time.Duration(h.ttl)*time.Second)); err == nil {
 			h.id = h.s.ID()
 		}
@@ -60,7 +60,7 @@ func (a *composedApp) hold() {
 		err = a.grant(ctx, h)
 	}
 	var of *compose.ClusterError
-	switch {
+	switch err = a.told(err); {
 	case err == nil:
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -74,12 +74,12 @@ func (a *composedApp) hold() {
 }
 
 func (a *composedApp) grant(ctx context.Context, h *composedLease) error {
-	granted, err := a.c.Grant(ctx, h.ttl)
+	granted, err := a.asks().Grant(ctx, h.ttl)
 	if err != nil {
 		return err
 	}
 	h.id = granted.ID
-	h.alive, err = a.c.KeepAlive(context.Background(), h.id)
+	h.alive, err = a.asks().KeepAlive(context.Background(), h.id)
 	return err
 }
 
@@ -97,7 +97,7 @@ func (a *composedApp) putHeld() {
 			opt = sdk.Ephemeral()
 		}
 	}
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+	a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
 		return done(c.Put(ctx, d.key, d.value, opt))
 	}, func(c *compose.Client) func() { return answers(a, d, c.PutAsync(d.key, d.value, opt)) })
 }
@@ -114,11 +114,11 @@ func (a *composedApp) release() {
 	var err error
 	if h.s != nil {
 		err = h.s.Close(ctx)
-	} else if _, err = a.c.Revoke(ctx, h.id); errors.Is(err, rpctypes.ErrLeaseNotFound) && h.lasts() {
+	} else if _, err = a.asks().Revoke(ctx, h.id); errors.Is(err, rpctypes.ErrLeaseNotFound) && h.lasts() && a.far == nil { // etcd's client tries again
 		a.w.found("app %d: %v isn't there", a.id, h)
 	}
 	var of *compose.ClusterError
-	switch {
+	switch err = a.told(err); {
 	case ctx.Err() != nil:
 		a.w.found("app %d: the end of %v hangs", a.id, h)
 	case err == nil && (h.s == nil || errors.Is(h.s.Err(), sdk.ErrSessionClosed)):

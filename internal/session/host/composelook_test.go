@@ -40,15 +40,15 @@ func (a *composedApp) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
 	defer cancel()
 	of := new(*compose.ClusterError)
-	says, err := a.c.TimeToLive(ctx, l.h.id, clientv3.WithAttachedKeys())
-	switch {
+	says, err := a.asks().TimeToLive(ctx, l.h.id, clientv3.WithAttachedKeys())
+	switch err = a.told(err); {
 	case err == nil:
 		l.says = says
 	case ctx.Err() != nil || !errors.As(err, of):
 		a.w.found("app %d: the time of %v: %v", a.id, l.h, err)
 	}
-	all, err := a.c.Leases(ctx)
-	switch {
+	all, err := a.asks().Leases(ctx)
+	switch err = a.told(err); {
 	case err == nil:
 		l.all, l.listed = all.Leases, true
 	case ctx.Err() != nil || !errors.As(err, of):

@@ -21,7 +21,7 @@ func (e effects) acked(before int64) (rev int64) {
 
 // orderly tells whether the effect of an update has a place in its client's order though it was not answered.
 func (w *composedWorld) orderly(d *deed, cluster int) bool {
-	return d.err == nil || w.plan.Kinds[cluster] == compose.Stoa
+	return d.err == nil || w.plan.Sidecars == 0 && w.plan.Kinds[cluster] == compose.Stoa
 }
 
 // happened is a request or a notification.
@@ -52,8 +52,8 @@ func (a *composedApp) happened() []happened {
 	}
 	for _, v := range a.tails {
 		for _, r := range v.got {
-			if n := len(r.events); n > 0 && v.fork != 0 {
-				all = append(all, happened{n: r.n, note: &composedNote{compose.Notification{Cluster: a.w.clusters[v.cluster].name, Revision: r.events[n-1].Kv.ModRevision}, r.n, v.fork}})
+			if n := len(r.events); n > 0 && a.far == nil {
+				all = append(all, happened{n: r.n, note: &composedNote{compose.Notification{Cluster: a.w.clusters[v.cluster].name, Revision: r.events[n-1].Kv.ModRevision}, r.n, v.fork, nil}})
 			}
 		}
 	}
@@ -64,15 +64,20 @@ func (a *composedApp) happened() []happened {
 // checkOrder compares revisions with those of what the client has sent and seen before.
 func (a *composedApp) checkOrder(done []effects) {
 	w := a.w
-	fork, seen, why := int64(0), make([]int64, len(w.clusters)), make([]any, len(w.clusters))
+	var seen []int64
+	forks, why := map[int64][]int64{}, make([]any, len(w.clusters))
 	see := func(cluster int, rev int64, by any) {
 		if rev > seen[cluster] {
 			seen[cluster], why[cluster] = rev, by
 		}
 	}
 	for _, h := range a.happened() {
-		if of := h.of(); of != fork {
-			fork, seen = of, make([]int64, len(w.clusters))
+		if seen = forks[h.of()]; seen == nil {
+			seen = make([]int64, len(w.clusters))
+			forks[h.of()] = seen
+			for i := range seen { // a connection begins with syncs
+				see(i, done[i].acked(w.dialed[h.of()]), "what was answered before its connection")
+			}
 		}
 		if h.note != nil {
 			c := w.cluster(h.note.Cluster)

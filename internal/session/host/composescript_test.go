@@ -67,7 +67,7 @@ func (a *composedApp) perform() {
 	a.rng.Shuffle(len(w.free), func(i, j int) { w.free[i], w.free[j] = w.free[j], w.free[i] })
 	d := &deed{kind: "script", key: first.prefix + a.some("p/a", "q/a"), script: w.script(!a.one(3), 2)}
 	d.script.conditions = append(d.script.conditions, condition{key: d.key, absent: a.one(2)})
-	a.send(d, func(c *compose.Client, ctx context.Context) (clientv3.OpResponse, error) {
+	a.send(d, func(c asks, ctx context.Context) (clientv3.OpResponse, error) {
 		s := d.script
 		return done(c.Txn(ctx).If(s.compares()...).Then(operations(s.then, d.value)...).Else(operations(s.otherwise, d.value)...).Commit())
 	}, func(c *compose.Client) func() { return answers(a, d, c.DoAsync(d.script.op(d.value))) })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 	"pgregory.net/rapid"
 
 	"github.com/stoa-kv/stoa/client/compose"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	composedRuns    = 6 // unless -rapid.checks says how many
+	composedRuns    = 12 // unless -rapid.checks says how many
 	composedTimeout = 2 * time.Second
 	composedHang    = 40 * time.Second // what takes longer hangs
 	keptKey         = "/stoa/kept"     // of each cluster: no client's
@@ -33,13 +34,17 @@ type composedPlan struct {
 	Near    []int          // the member of each that serves the client; 0: any
 	Slow    int            // ms, of the networks
 	Lives   int            // bytes that connections carry
+	Local   int            // bytes that connections to sidecars carry
 	Pause   int            // ms, of the hubs
 	Mirror  bool           // the mirrored keys are copied, and read at the copy
 	Extends string         // what the extension of the first cluster returns; "": there is none
 	Users   bool           // permissions are enforced
 	Apps    [][]act
 	Alone   []bool // the app has connections of its own
-	Trouble []act
+
+	Sidecars int   // that have the clients of the composition; 0: the apps have them
+	At       []int // the sidecar of each app
+	Trouble  []act
 }
 
 func drawComposedPlan(t *rapid.T) *composedPlan {
@@ -76,13 +81,20 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 	if p.Users {
 		troubles = append(troubles, "deny", "deny", "deny", "deny")
 	}
+	if p.Sidecars = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "sidecars"); p.Sidecars > 0 {
+		p.Local = rapid.SampledFrom([]int{0, 10000, 30000}).Draw(t, "local")
+		for range p.Apps {
+			p.At = append(p.At, rapid.IntRange(0, p.Sidecars-1).Draw(t, "at"))
+		}
+		troubles = append(troubles, "local cut", "local cut", "local cut all", "local silence", "sidecar", "sidecar", "kill", "kill", "kill")
+	}
 	p.Trouble = rapid.SliceOfN(drawAct(troubles...), 0, 20).Draw(t, "trouble")
 	return p
 }
 
-// TestCompositions is the real client of several clusters at one end, and at the other the real services and the real host of
+// TestCompositions is the real client of several clusters at one end, in programs or in sidecars of programs that have etcd's client, and at the other the real services and the real host of
 // sessions over three replicas each. Apps send requests of all kinds, and are left by their clients, while connections are
-// cut at any byte and members and clusters fail; then each answer and each event is held against what has taken effect in
+// cut at any byte, members and clusters fail, and sidecars are stopped and killed; then each answer and each event is held against what has taken effect in
 // the clusters: all requests have one order over all clusters (package osc); writes took effect once, or not at all if the
 // client was told so; an answer shows what its cluster had at its revision, of the keys that were asked for; transactions over
 // clusters are in all of them or in none; feeds bring all events, in order, and behind those they depend on, watches of one range all of that, also from a copy; leases keep
@@ -92,14 +104,14 @@ func drawComposedPlan(t *rapid.T) *composedPlan {
 //	go test ./internal/session/host -run TestCompositions -rapid.checks=1000
 func TestCompositions(t *testing.T) {
 	valCtxCh = nil
-	drawn(t, fewPlans(t, "9", composedRuns), drawComposedPlan, func(t *testing.T, plan *composedPlan) drawnRun[composedCounts] {
+	drawn(t, fewPlans(t, "13", composedRuns), drawComposedPlan, func(t *testing.T, plan *composedPlan) drawnRun[composedCounts] {
 		return newComposedWorld(t, plan)
 	})
 }
 
 // composedCounts say whether a test has met what it is for.
 type composedCounts struct {
-	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Followed, Told, Leases, Looks, Lost, Expired, Ended, Compacted, Resized, Extended, Denied, Ordered int
+	Asked, Answered, Unknown, NotDone, Refused, Overtaken, Closed, Spans, Across, Mirrored, Events, Followed, Told, Leases, Looks, Lost, Expired, Ended, Compacted, Resized, Extended, Denied, Ordered, Far, Restarted, Killed int
 }
 
 // composedWorld is one run.
@@ -121,12 +133,19 @@ type composedWorld struct {
 	forks     atomic.Int64
 	calm      atomic.Bool // nothing breaks any more
 
-	mu   sync.Mutex
-	said []string
+	local    *wires // between programs and sidecars
+	sidecars []*simSidecar
+	far      []*farClient   // one of each sidecar first
+	dead     sync.WaitGroup // sidecars that were killed
+
+	mu     sync.Mutex
+	said   []string
+	dialed map[int64]int64 // when the connection of each client was, if it is in a sidecar
 }
 
 func newComposedWorld(t *testing.T, plan *composedPlan) *composedWorld {
-	w := &composedWorld{t: t, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 5)), roads: newRoads(len(plan.Kinds)), begun: time.Now(), extending: make(turn, 1)}
+	w := &composedWorld{t: t, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 5)), roads: newRoads(len(plan.Kinds)), begun: time.Now(), extending: make(turn, 1), dialed: map[int64]int64{}}
+	w.local = newWires(plan.Seed+7, time.Duration(plan.Slow)*time.Millisecond)
 	for i := range plan.Kinds {
 		w.clusters = append(w.clusters, newSimCluster(t, i, plan.Seed, plan.Slow, plan.Pause))
 	}
@@ -143,11 +162,11 @@ func (w *composedWorld) within(what string, do func()) {
 	w.findings.within(what, composedHang, w.story, do)
 }
 
-// composition is a client of all clusters, with connections of its own.
-func (w *composedWorld) composition() *compose.Client {
+// config is what a client of all clusters is made of, with connections of its own.
+func (w *composedWorld) config(over func(*simCluster) []grpc.DialOption) compose.Config {
 	cfg := compose.Config{Clusters: map[string]compose.Cluster{}, SpanRanges: true, Timeout: composedTimeout, DialTimeout: composedTimeout / 4}
 	for i, c := range w.clusters {
-		one := compose.Cluster{Kind: w.plan.Kinds[i], DialOptions: c.rig.over(c.wires)}
+		one := compose.Cluster{Kind: w.plan.Kinds[i], DialOptions: over(c)}
 		for _, s := range c.rig.servers {
 			one.Endpoints = append(one.Endpoints, s.endpoint())
 		}
@@ -167,7 +186,12 @@ func (w *composedWorld) composition() *compose.Client {
 		}
 		cfg.Routes = append(cfg.Routes, route)
 	}
-	c, err := compose.New(cfg)
+	return cfg
+}
+
+// composition is a client of all clusters.
+func (w *composedWorld) composition() *compose.Client {
+	c, err := compose.New(w.config(func(c *simCluster) []grpc.DialOption { return c.rig.over(c.wires) }))
 	require.NoError(w.t, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,16 +210,24 @@ func (w *composedWorld) run() {
 	var copying sync.WaitGroup
 	copied, over := context.WithCancel(context.Background())
 	first := w.composition()
-	if w.plan.Mirror {
+	if w.plan.Mirror && w.plan.Sidecars == 0 {
 		copying.Go(func() { _ = first.Mirror(copied, compose.MirrorOptions{Interval: 20 * time.Millisecond}) })
+	}
+	for i := range w.plan.Sidecars {
+		s := w.newSidecar(i)
+		s.begin()
+		w.sidecars = append(w.sidecars, s)
+		w.newFarClient(s)
 	}
 	for i := range w.plan.Apps {
 		root := first
-		if w.plan.Alone[i] {
+		if w.plan.Alone[i] && w.plan.Sidecars == 0 {
 			root = w.composition()
 		}
 		w.apps = append(w.apps, w.newComposedApp(i, root))
 	}
+	w.local.live(w.plan.Local)
+	w.counts.Far += min(1, w.plan.Sidecars)
 	for _, c := range w.clusters {
 		c.wires.live(w.plan.Lives)
 	}
@@ -221,6 +253,7 @@ func (w *composedWorld) run() {
 	for _, c := range w.clusters {
 		c.wires.live(0)
 	}
+	w.local.live(0)
 	w.resizers.Wait()
 	time.Sleep(3 * composedTimeout)
 	for _, a := range w.apps {
@@ -232,6 +265,7 @@ func (w *composedWorld) run() {
 	for _, root := range w.roots {
 		w.within("the end of a client", func() { _ = root.Close() })
 	}
+	w.endFar()
 	for _, c := range w.clusters {
 		c.stop()
 		w.counts.Resized += int(c.rig.counts.resized.Load())
@@ -260,6 +294,8 @@ func (w *composedWorld) trouble(do act) {
 		rev := max(1, c.ledger.reached.Load()-rng.Int64N(8))
 		raise(&c.ledger.compacted, rev)
 		s.process.Load().core.Load().propose(command.Compact, &pb.CompactionRequest{Revision: rev}, func(replica.Outcome) {})
+	case "local cut", "local cut all", "local silence", "sidecar", "kill":
+		w.troubleFar(do.What, w.sidecars[rng.IntN(len(w.sidecars))], rng)
 	default:
 		c.trouble(do.What, s, rng, composedTimeout)
 	}

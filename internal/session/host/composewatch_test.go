@@ -78,7 +78,7 @@ func (a *composedApp) follow() {
 	add(v.filter == "delete", clientv3.WithFilterDelete())
 	var ctx context.Context
 	ctx, v.cancel = context.WithCancel(context.Background())
-	responses := a.c.Watch(ctx, v.key, opts...)
+	responses := a.asks().Watch(ctx, v.key, opts...)
 	a.tails = append(a.tails, v)
 	a.following.Go(func() { v.read(a.w, responses) })
 }
@@ -118,6 +118,9 @@ func (a *composedApp) unfollow() {
 
 // progress asks for it on all watches.
 func (a *composedApp) progress() {
+	if a.far != nil {
+		return // it is refused, and the stream ends
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+a.rng.IntN(200))*time.Millisecond)
 	defer cancel()
 	_ = a.c.RequestProgress(ctx)
@@ -154,6 +157,9 @@ func (a *composedApp) checkTail(v *composedTail) {
 			got = append(got, e)
 			w.counts.Followed++
 		}
+	}
+	for a.far != nil && v.from == 0 && len(got) > 0 && got[0].Kv.ModRevision == v.opened { // from there etcd's client goes on when the stream breaks before anything has come
+		got = got[1:]
 	}
 	first, through := v.from, max(last, none)
 	if v.from == 0 {
@@ -212,7 +218,9 @@ func (a *composedApp) checkTailEnd(v *composedTail, through int64) {
 // knew is what the client had seen of a cluster when it opened a watch, at least, and what it had seen when that was open, at most.
 func (a *composedApp) knew(v *composedTail) (least, most int64) {
 	w := a.w
-	most = v.opened
+	if most = v.opened; a.far != nil {
+		return 0, most
+	}
 	for _, d := range a.deeds {
 		in := w.in(d)
 		if d.fork != v.fork || len(in) != 1 || in[0] != v.cluster || d.rev == 0 {

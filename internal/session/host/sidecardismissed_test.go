@@ -20,7 +20,7 @@ func TestSidecarOfADeletedUser(t *testing.T) {
 		w := newSidecarWorld(t, plan)
 		w.cluster.start(t, keptKey, sidecarHang)
 		w.addUsers()
-		s := &simSidecar{w: w, sidecarSettings: plan.Sidecars[0], name: sidecarAddress(0)}
+		s := w.newSidecar(0, plan.Sidecars[0])
 		s.begin()
 		a := w.newSidecarApp(0, s)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

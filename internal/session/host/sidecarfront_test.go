@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -66,15 +67,25 @@ func (s sidecarSettings) span(from, end string) (string, string) {
 // simSidecar is a sidecar, over its restarts.
 type simSidecar struct {
 	sidecarSettings
-	w    *sidecarWorld
-	name string
-	life *simLife
-	down atomic.Bool
+	t      *testing.T
+	name   string
+	local  *wires                                // between clients and sidecars
+	within func(what string, do func())          // does what must not hang
+	dead   *sync.WaitGroup                       // of those that were killed
+	start  func(*simLife) (sidecarServer, error) // one that serves nothing yet
+	life   *simLife
+	down   atomic.Bool
+}
+
+// sidecarServer is a sidecar, whatever is behind it.
+type sidecarServer interface {
+	Serve(clients, meters []*serve.Port) error
+	Stop(context.Context)
 }
 
 // simLife is one process of a sidecar.
 type simLife struct {
-	server *sidecar.Server
+	server sidecarServer
 
 	mu     sync.Mutex
 	killed bool
@@ -100,17 +111,22 @@ func (l *simLife) over(r *rig, w *wires) []grpc.DialOption {
 	}))
 }
 
-func (s *simSidecar) begin() {
-	rig, wires := s.w.cluster.rig, s.w.cluster.wires
-	s.life = &simLife{}
-	up := sidecar.Upstream{DialTimeout: time.Second, KeepAliveTime: 10 * time.Second, KeepAliveTimeout: 6 * time.Second, DialOptions: s.life.over(rig, wires)}
+// newSidecar is a sidecar in front of the cluster.
+func (w *sidecarWorld) newSidecar(i int, settings sidecarSettings) *simSidecar {
+	s := &simSidecar{t: w.t, sidecarSettings: settings, name: sidecarAddress(i), local: w.local, within: w.within, dead: &w.dead}
+	s.start = func(l *simLife) (sidecarServer, error) { return sidecar.New(w.config(s, l)) }
+	return s
+}
+
+func (w *sidecarWorld) config(s *simSidecar, l *simLife) sidecar.Config {
+	rig, wires := w.cluster.rig, w.cluster.wires
+	up := sidecar.Upstream{DialTimeout: time.Second, KeepAliveTime: 10 * time.Second, KeepAliveTimeout: 6 * time.Second, DialOptions: l.over(rig, wires)}
 	for _, server := range rig.servers {
 		up.Endpoints = append(up.Endpoints, server.endpoint())
 	}
-	if s.w.plan.Users {
+	if w.plan.Users {
 		up.Username, up.Password = s.user(), clientPassword
 	}
-	var err error
 	c := sidecar.Config{
 		Upstream: up, Namespace: s.Namespace, CacheMemory: 1 << 20, WaitWhenAway: s.Waits, Unbatched: s.Unbatched, OwnTransport: s.Own,
 		Uncoalesced: s.Alone, UncoalescedKeepAlives: s.Alone,
@@ -121,10 +137,16 @@ func (s *simSidecar) begin() {
 	if s.Recent > 0 {
 		c.Recent = relay.Options{Entries: s.Recent, Bytes: 1 << 10, Total: 1 << 12, Fragment: 100}
 	}
-	s.life.server, err = sidecar.New(c)
-	require.NoError(s.w.t, err)
+	return c
+}
+
+func (s *simSidecar) begin() {
+	var err error
+	s.life = &simLife{}
+	s.life.server, err = s.start(s.life)
+	require.NoError(s.t, err)
 	s.down.Store(false)
-	require.NoError(s.w.t, s.life.server.Serve([]*serve.Port{serve.Over(s.w.local.listen(s.name, s.down.Load))}, nil))
+	require.NoError(s.t, s.life.server.Serve([]*serve.Port{serve.Over(s.local.listen(s.name, s.down.Load))}, nil))
 }
 
 // end stops the sidecar, whose calls may end within a time.
@@ -132,7 +154,7 @@ func (s *simSidecar) end(drain time.Duration) {
 	s.down.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	s.w.within("the end of a sidecar", func() { s.life.server.Stop(ctx) })
+	s.within("the end of a sidecar", func() { s.life.server.Stop(ctx) })
 }
 
 // kill ends the sidecar's process without a word: of what it has sent, some bytes or all arrive, and it sends nothing more. What is left of it here
@@ -142,12 +164,12 @@ func (s *simSidecar) kill() {
 	l := s.life
 	l.mu.Lock()
 	l.killed = true
-	s.w.local.cutAll(s.name)
+	s.local.cutAll(s.name)
 	for _, way := range l.ways {
 		way.cut()
 	}
 	l.mu.Unlock()
-	s.w.dead.Go(func() {
+	s.dead.Go(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		l.server.Stop(ctx)

@@ -156,7 +156,7 @@ func (w *sidecarWorld) run() {
 		w.addUsers()
 	}
 	for i, settings := range w.plan.Sidecars {
-		s := &simSidecar{w: w, sidecarSettings: settings, name: sidecarAddress(i)}
+		s := w.newSidecar(i, settings)
 		s.begin()
 		w.sidecars = append(w.sidecars, s)
 	}
