@@ -24,10 +24,11 @@ const several = -1
 type execution struct {
 	m       *Machine
 	parts   placement.Set
-	local   int     // the only partition, or several
-	index   uint64  // of a local entry
-	first   Arrival // of partition 0 at a rendezvous, if it takes part
-	answers bool    // a request waits for the responses
+	local   int            // the only partition, or several
+	index   uint64         // of a local entry
+	first   Arrival        // of partition 0 at a rendezvous, if it takes part
+	answers bool           // a request waits for the responses
+	entry   *command.Entry // nil outside of the log
 	// at is the revision of reads that set none: 0 for the newest.
 	at       int64
 	readOnly bool // outside of the log
@@ -110,7 +111,7 @@ func (x *execution) run(e *command.Entry, results []Result) []Result {
 	} else {
 		x.spread = make([][]store.Change, len(x.m.Stores))
 	}
-	x.commands = len(e.Commands)
+	x.entry, x.commands = e, len(e.Commands)
 	x.checkStamp(e)
 	stamp := e.Stamp
 	var tally Tally

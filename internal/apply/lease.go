@@ -116,9 +116,9 @@ func (x *execution) leaseGrant(req *pb.LeaseGrantRequest) (*pb.LeaseGrantRespons
 	return &pb.LeaseGrantResponse{Header: x.header(false), ID: l.ID, TTL: l.TTL}, nil
 }
 
-// leaseNumber is the place of a grant in the log of partition 0, which goes on for as long as the cluster does. What concerns all
-// partitions has an entry of its own.
-func (x *execution) leaseNumber() uint64 { return max(x.index, x.first.Index) }
+// leaseNumber is made of the name of a grant's proposal. What concerns all partitions has an entry of its own. Its place in a log
+// wouldn't do: a server that is made a cluster of its own gives another one to what its log of a partition lacks.
+func (x *execution) leaseNumber() uint64 { return numbers(x.entry.Origin, x.entry.Seq) }
 
 // When what concerns a lease is executed, that may have ended, and another have been granted with its ID. Fields of ours say which
 // is meant: in a LeaseRevokeRequest or a LeaseCheckpoint the one with a number, in further steps of a revocation one

@@ -157,8 +157,14 @@ func (r *rig) move(stamp int64, reply Reply) {
 	r.execute(&e, r.StepParts(r.last), reply)
 }
 
+// leaseNumber is that of a lease which the last entry has granted.
+func (r *rig) leaseNumber() uint64 { return numbers(1, r.index) }
+
 func (r *rig) execute(e *command.Entry, parts placement.Set, reply Reply) {
 	r.index++
+	if e.Origin == 0 {
+		e.Origin, e.Seq = 1, r.index
+	}
 	if parts.Len() == 1 {
 		r.Local(parts.First(), r.index, 1, e, reply)
 		return

@@ -93,7 +93,7 @@ func (x *execution) clusterVersion(body []byte) Result {
 	x.renew = r.Err == nil // the bounds of the limits may be others
 	x.m.together()
 	if r.Err == nil && min(before, x.m.Level()) < levelOfMeantLeases {
-		x.m.Leases.Unnumber() // also those of a backup: they are places in another cluster's log
+		x.m.Leases.Unnumber() // of some, as those of a backup, a release that doesn't know them keeps them, or not
 	}
 	return r
 }

@@ -134,8 +134,8 @@ type Entry struct {
 	Stamp int64
 	// Parts are the participants of a rendezvous, 0 for a local entry.
 	Parts placement.Set
-	// Origin and Seq name the proposal: waiters are found by them. They never
-	// reach replicated state.
+	// Origin and Seq name the proposal: waiters are found by them. Of replicated
+	// state epochs have them, and the numbers of leases are made of them.
 	Origin, Seq uint64
 	Commands    []Command
 }

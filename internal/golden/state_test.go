@@ -30,6 +30,7 @@ type state struct {
 	machine *apply.Machine
 	groups  *membership.Groups // in the file
 	stamp   int64
+	seq     uint64
 	index   []uint64
 }
 
@@ -78,7 +79,8 @@ func (s *state) run(parts placement.Set, c command.Command) apply.Result {
 }
 
 func (s *state) try(parts placement.Set, c command.Command) (result apply.Result) {
-	e := command.Entry{Stamp: s.stamp, Commands: []command.Command{c}}
+	s.seq++
+	e := command.Entry{Stamp: s.stamp, Origin: 8, Seq: s.seq, Commands: []command.Command{c}}
 	s.stamp += int64(e.Stamps())
 	reply := func(_ int, r apply.Result) { result = r }
 	var at []apply.Arrival
