@@ -49,6 +49,7 @@ func (w *watch) Watch(st serverStream) error {
 	defer cancel(nil)
 	s := &watchStream{ctx: ctx, feed: c.NewFeed(), ids: map[int64]*watcher{}, watchers: map[*compose.FeedWatch]*watcher{}}
 	defer s.feed.Close()
+	s.opening = make(chan struct{}, 1)
 	s.added = make(chan struct{}, 1)
 	s.drained = make(chan struct{}, 1)
 	s.filled = make(chan struct{}, 1)
@@ -70,7 +71,7 @@ type watchStream struct {
 	feed  *compose.Feed
 	added chan struct{} // a watch was added to the feed
 
-	opening  sync.Mutex // held while a watch is added: its first notifications wait for that; before mu
+	opening  chan struct{} // full while a watch is added, which may wait for clusters: its first notifications wait for that; before mu
 	mu       sync.Mutex
 	ids      map[int64]*watcher
 	watchers map[*compose.FeedWatch]*watcher
@@ -142,8 +143,8 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) {
 	if len(key) == 0 {
 		key = []byte{0} // as members do
 	}
-	s.opening.Lock()
-	defer s.opening.Unlock()
+	s.opening <- struct{}{}
+	defer func() { <-s.opening }()
 	id, free := s.id(r.GetWatchId())
 	if !free {
 		s.refused("mvcc: duplicate watch ID provided on the WatchStream")
@@ -267,9 +268,9 @@ func (s *watchStream) notified(n compose.Notification) error {
 	one := s.of(n.Watch)
 	if one == nil {
 		// It has just been opened, and waits to be known; or it was cancelled.
-		s.opening.Lock()
+		s.opening <- struct{}{}
 		one = s.of(n.Watch)
-		s.opening.Unlock()
+		<-s.opening
 	}
 	if one == nil {
 		return nil
