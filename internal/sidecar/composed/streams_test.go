@@ -75,9 +75,11 @@ func listen(t *testing.T, s *grpc.Server) string {
 // window is what may be on its way to who doesn't read, in bytes; gRPC would widen it.
 const window = 64 << 10
 
-func sidecarOf(t *testing.T, m member) *grpc.ClientConn {
+func sidecarOf(t *testing.T, m pb.WatchServer) *grpc.ClientConn {
 	g := grpc.NewServer(grpc.MaxSendMsgSize(1 << 30))
-	pb.RegisterLeaseServer(g, m)
+	if l, ok := m.(pb.LeaseServer); ok {
+		pb.RegisterLeaseServer(g, l)
+	}
 	pb.RegisterWatchServer(g, m)
 	s, err := newServices(compose.Config{
 		Clusters: map[string]compose.Cluster{"a": {Endpoints: []string{"http://" + listen(t, g)}, Kind: compose.Etcd}},

@@ -265,46 +265,39 @@ func (s *watchStream) follow() error {
 }
 
 func (s *watchStream) notified(n compose.Notification) error {
-	one := s.of(n.Watch)
-	if one == nil {
-		// It has just been opened, and waits to be known; or it was cancelled.
+	if !s.knows(n.Watch) { // it has just been opened, and waits to be known; or it was cancelled
 		s.opening <- struct{}{}
-		one = s.of(n.Watch)
 		<-s.opening
-	}
-	if one == nil {
-		return nil
-	}
-	r := &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: n.Revision}, WatchId: one.id}
-	switch {
-	case n.Err != nil:
-		r.Canceled, r.CancelReason, r.CompactRevision = true, n.Err.Error(), n.CompactRevision
-		s.mu.Lock()
-		s.forget(one)
-		s.mu.Unlock()
-		for _, p := range one.parts { // without this part the others are no watch of the range
-			p.Close()
-		}
-	case len(n.Events) == 0 && len(one.parts) > 1:
-		return nil // progress in one cluster says nothing of the others
-	}
-	for _, e := range n.Events {
-		r.Events = append(r.Events, (*mvccpb.Event)(e))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.size > maxUnread {
+	one := s.watchers[n.Watch]
+	switch {
+	case one == nil, len(n.Events) == 0 && n.Err == nil && len(one.parts) > 1: // progress in one cluster says nothing of the others
+		return nil
+	case s.size > maxUnread:
 		return errUnread
+	}
+	r := &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: n.Revision}, WatchId: one.id}
+	if n.Err != nil {
+		r.Canceled, r.CancelReason, r.CompactRevision = true, n.Err.Error(), n.CompactRevision
+		s.forget(one)
+		for _, p := range one.parts { // without this part the others are no watch of the range
+			p.Close()
+		}
+	}
+	for _, e := range n.Events {
+		r.Events = append(r.Events, (*mvccpb.Event)(e))
 	}
 	s.put(r)
 	return nil
 }
 
-// of is the client's watch that has a part, nil if there is none.
-func (s *watchStream) of(part *compose.FeedWatch) *watcher {
+// knows tells whether a watch of the client's has a part.
+func (s *watchStream) knows(part *compose.FeedWatch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watchers[part]
+	return s.watchers[part] != nil
 }
 
 func (s *watchStream) tell(r *pb.WatchResponse) {
