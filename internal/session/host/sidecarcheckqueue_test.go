@@ -151,8 +151,10 @@ func (a *sidecarApp) checkObserved(o *observed) {
 	}
 }
 
-// queued tells whether a key of a lock or an election comes from a call of one of the programs.
+// queued tells whether a key of a lock or an election comes from a call of one of the programs. Those with the same lease have the same key, so it
+// may be that of any whose user had the right to it.
 func (w *sidecarWorld) queued(kv *mvccpb.KeyValue) bool {
+	var denied func()
 	for _, a := range w.apps {
 		for _, d := range a.queues {
 			if a.at.Namespace+fmt.Sprintf("%s/%x", d.name, d.lease) != string(kv.Key) || d.floor >= kv.ModRevision {
@@ -165,12 +167,17 @@ func (w *sidecarWorld) queued(kv *mvccpb.KeyValue) bool {
 					return true
 				}
 			case d.kind == "lock" && len(kv.Value) == 0, (d.kind == "campaign" || d.kind == "proclaim") && string(kv.Value) == d.value:
-				if put := (&pb.PutRequest{Key: kv.Key}); w.plan.Users && !w.rules.at(w.cluster.ledger.rights[kv.ModRevision]).permits(a.user(), put) {
+				if put := (&pb.PutRequest{Key: kv.Key}); !w.plan.Users || w.rules.at(w.cluster.ledger.rights[kv.ModRevision]).permits(a.user(), put) {
+					return kv.Lease == int64(d.lease)
+				}
+				denied = func() {
 					w.found("app %d: %v: it took effect at %d, where %q had no right to it", a.id, d, kv.ModRevision, a.user())
 				}
-				return kv.Lease == int64(d.lease)
 			}
 		}
 	}
-	return false
+	if denied != nil {
+		denied()
+	}
+	return denied != nil
 }
