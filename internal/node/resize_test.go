@@ -58,7 +58,7 @@ func TestResizeUnderLoad(t *testing.T) {
 			c.stop(2)
 		}
 		time.Sleep(200 * time.Millisecond)
-		resizing, done := context.WithTimeout(context.Background(), 20*time.Second)
+		resizing, done := context.WithTimeout(context.Background(), time.Minute)
 		require.NoError(t, c.nodes[round%2].Resize(resizing, n))
 		done()
 		require.Equal(t, n, c.nodes[round%2].Partitions())
@@ -89,7 +89,7 @@ func TestResizeUnderLoad(t *testing.T) {
 	rev := c.put(0, "last", "1")
 	seen := int64(0)
 	for seen < rev {
-		receiving, done := context.WithTimeout(context.Background(), 10*time.Second)
+		receiving, done := context.WithTimeout(context.Background(), time.Minute)
 		r, err := w.Recv(receiving)
 		done()
 		require.NoError(t, err)
@@ -230,20 +230,27 @@ func TestDrainedBehindAnotherChange(t *testing.T) {
 	held := n.core.Load().stores[0]
 	held.Lock() // nothing is applied
 	var changes sync.WaitGroup
-	for _, to := range []int{8, 3} {
+	change := func(to int) {
 		changes.Go(func() {
 			if err := n.Resize(t.Context(), to); err != nil {
 				t.Error(err)
 			}
 		})
-		time.Sleep(50 * time.Millisecond)
 	}
-	held.Unlock()
+	change(8)
+	require.Eventually(t, func() bool { return !n.core.Load().replica.Leading() }, 20*time.Second, time.Millisecond, "it is in the log")
+	change(3)
+	time.Sleep(50 * time.Millisecond)
 	var between *core
-	require.Eventually(t, func() bool {
-		between = n.core.Load()
-		return len(between.stores) == 8
-	}, 20*time.Second, time.Millisecond)
+	seen := make(chan struct{})
+	go func() { // it may not last
+		defer close(seen)
+		for between = n.core.Load(); len(between.stores) != 8 && t.Context().Err() == nil; between = n.core.Load() {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	held.Unlock()
+	<-seen
 	changes.Wait()
 	require.Len(t, n.core.Load().stores, 3)
 	require.True(t, between.machine.Placement().Settled().Within(3), "not drained")
