@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -61,9 +60,11 @@ func (c *cluster) token(i int, user string) string {
 	return resp.GetToken()
 }
 
-// leading is the server that leads.
-func (c *cluster) leading() int {
-	return slices.IndexFunc(c.nodes, func(n *Node) bool { return n.current().replica.Leading() })
+// leading is the server that leads, as soon as one does: on a busy machine there may be none for a moment.
+func (c *cluster) leading() (at int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { at = c.leader(); return at >= 0 }, time.Minute, time.Millisecond)
+	return at
 }
 
 // Permissions are enforced, and who has a token asks a member that hasn't heard of it yet.

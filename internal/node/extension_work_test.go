@@ -36,8 +36,7 @@ func (c *cluster) fill(keys int, lease int64) {
 				RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "/x/%06d", j), Value: []byte("1"), Lease: lease},
 			}})
 		}
-		_, err := c.nodes[0].Txn(c.t.Context(), req)
-		require.NoError(c.t, err)
+		c.txn(0, req)
 		if lease != 0 {
 			_, err := c.nodes[0].LeaseRenew(c.t.Context(), lease)
 			require.NoError(c.t, err)

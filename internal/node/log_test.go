@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/stoa-kv/stoa/internal/bootstrap"
+	"github.com/stoa-kv/stoa/internal/version"
 )
 
 // counted is a counter's value, or how often a histogram has observed.
@@ -58,7 +59,7 @@ func TestALostLeaderIsLoggedOnce(t *testing.T) {
 	var kept logged
 	c := newCluster(t, 3, 4, kept.keep)
 	c.ready()
-	leader := int(c.nodes[0].Leader()) - 1
+	leader := c.leading()
 	id := c.configs[leader].ID
 	rest := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == leader })
 	for _, l := range kept {
@@ -91,7 +92,7 @@ func TestALostQuorumIsLoggedOnce(t *testing.T) {
 	c := newCluster(t, 3, 4, kept.keep)
 	c.ready()
 	c.put(0, "k", "v") // all partitions are led
-	leader := int(c.nodes[0].Leader()) - 1
+	leader := c.leading()
 	id := c.configs[leader].ID
 	kept[leader].TakeAll()
 	for i := range c.nodes {
@@ -114,6 +115,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 	var kept logged
 	c := newCluster(t, 1, 1, kept.keep, func(c *Config) { c.WarningApply = 1 })
 	c.ready()
+	c.agreed(version.Newest) // nothing else is applied any more
 	kept[0].TakeAll()
 	c.put(0, "k", "secret")
 	put := kept.line(t, 0, "apply request took too long")

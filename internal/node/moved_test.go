@@ -153,8 +153,7 @@ func TestATransitOutlivesRestartsAndSnapshots(t *testing.T) {
 			put := &pb.PutRequest{Key: fmt.Appendf(nil, "/d/%02d/%d", d, k), Value: fmt.Appendf(nil, "%d of %d", k, d)}
 			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
 		}
-		_, err := c.nodes[0].Txn(context.Background(), txn)
-		require.NoError(t, err)
+		c.txn(0, txn)
 	}
 	want := c.get(0, "/d/", "/d0")
 	require.Len(t, want.Kvs, dirs*each)

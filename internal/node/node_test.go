@@ -39,7 +39,7 @@ func newCluster(t testing.TB, size, partitions int, set ...func(*Config)) *clust
 	for i := range size {
 		c.configs = append(c.configs, Config{
 			ID: uint64(i + 1), ClusterID: 77, Members: members, DataDir: t.TempDir(),
-			Partitions: partitions, Tick: 50 * time.Millisecond, Election: 500 * time.Millisecond,
+			Partitions: partitions, Tick: 50 * time.Millisecond, Election: time.Second,
 			SegmentBytes: 1 << 20,
 			Logger:       zaptest.NewLogger(t).Named(members[i].Name),
 			Fatal:        func(err error) { panic(err) },
@@ -116,14 +116,14 @@ func (c *cluster) ready() {
 		}
 		select {
 		case <-n.Ready():
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			c.t.Fatalf("node %d is not ready", i)
 		}
 	}
 }
 
 func (c *cluster) put(i int, key, value string) int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
 		resp, err := c.nodes[i].Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(value)})
@@ -138,11 +138,29 @@ func (c *cluster) put(i int, key, value string) int64 {
 }
 
 func (c *cluster) get(i int, key, end string) *pb.RangeResponse {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	resp, err := c.nodes[i].Range(ctx, &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte(end)})
-	require.NoError(c.t, err)
-	return resp.Message()
+	for {
+		resp, err := c.nodes[i].Range(ctx, &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte(end)})
+		if err != nil && fault.Passing(err) && ctx.Err() == nil {
+			continue // as above
+		}
+		require.NoError(c.t, err)
+		return resp.Message()
+	}
+}
+
+// txn makes a transaction that may be made twice, as put does.
+func (c *cluster) txn(i int, r *pb.TxnRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		_, err := c.nodes[i].Txn(ctx, r)
+		if err == nil || !fault.Passing(err) || ctx.Err() != nil {
+			require.NoError(c.t, err)
+			return
+		}
+	}
 }
 
 func TestWriteReadRestart(t *testing.T) {

