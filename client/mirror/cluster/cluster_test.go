@@ -19,14 +19,23 @@ import (
 	"github.com/stoa-kv/stoa/client/mirror"
 )
 
-// fakeWatcher is a watch whose responses a test gives.
+// fakeWatcher is watches whose responses a test gives.
 type fakeWatcher struct {
 	clientv3.Watcher
 	responses chan clientv3.WatchResponse
+	from      chan int64 // the revisions that watches begin at
+	ended     chan int64 // those of watches that have ended
 	asked     int
 }
 
-func (w *fakeWatcher) Watch(context.Context, string, ...clientv3.OpOption) clientv3.WatchChan {
+func newFakeWatcher() *fakeWatcher {
+	return &fakeWatcher{responses: make(chan clientv3.WatchResponse), from: make(chan int64, 10), ended: make(chan int64, 10)}
+}
+
+func (w *fakeWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	from := clientv3.OpWatch(key, opts...).Rev()
+	w.from <- from
+	context.AfterFunc(ctx, func() { w.ended <- from })
 	return w.responses
 }
 
@@ -40,7 +49,7 @@ func put(rev int64, value string) clientv3.WatchResponse {
 }
 
 func newTestFeed(t *testing.T) (*fakeWatcher, *feed) {
-	w := &fakeWatcher{responses: make(chan clientv3.WatchResponse)}
+	w := newFakeWatcher()
 	f := newFeed(t.Context(), w, All, false, 5)
 	t.Cleanup(f.Close)
 	return w, f
@@ -83,23 +92,40 @@ func TestFeedEnds(t *testing.T) {
 	require.True(t, Transient(err), "%v", err)
 }
 
-// A feed that nobody reads takes a bounded amount.
+// A feed that is read slowly takes a bounded amount: its watch ends, since etcd's client would keep what comes, and goes on behind what was
+// taken.
 func TestFeedIsBounded(t *testing.T) {
 	w, f := newTestFeed(t)
+	require.EqualValues(t, 5, <-w.from)
 	large := string(make([]byte, maxBuffered+1))
-	w.responses <- put(7, large)
-	select {
-	case w.responses <- put(8, "b"):
-		t.Fatal("it takes more")
-	case <-time.After(50 * time.Millisecond):
+	for rev := range int64(2) { // nothing is read yet
+		w.responses <- put(6+rev, large)
 	}
+	w.responses <- clientv3.WatchResponse{} // they are in the feed now
 	_, through, err := f.Next(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 7, through)
-	w.responses <- put(8, "b")
+	require.Empty(t, w.ended)
+
+	w.responses <- put(8, large)
+	require.EqualValues(t, 5, <-w.ended)
+	require.NoError(t, f.Ask(t.Context()))
+	require.Zero(t, w.asked)
+	select {
+	case w.responses <- put(9, "b"):
+		t.Fatal("it takes more")
+	case <-w.from:
+		t.Fatal("it begins again")
+	case <-time.After(50 * time.Millisecond):
+	}
 	_, through, err = f.Next(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 8, through)
+	require.EqualValues(t, 9, <-w.from)
+	w.responses <- put(9, "b")
+	_, through, err = f.Next(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 9, through)
 }
 
 func TestTransient(t *testing.T) {

@@ -11,9 +11,13 @@ import (
 	"github.com/stoa-kv/stoa/client/mirror"
 )
 
-// maxBuffered bounds the changes that wait in a feed, in bytes. What comes then waits in
-// etcd's client.
+// maxBuffered bounds the changes that wait in a feed, in bytes, once it is read. etcd's client would keep what comes then without
+// a bound, so the watch ends, and begins again when the changes were taken: if they are compacted by then, the source is copied.
+// While a copy is made nothing is read, and all that comes is kept: without it the copy would have been in vain.
 const maxBuffered = 64 << 20
+
+// changeOverhead is about what a change takes beside its key and value.
+const changeOverhead = 150
 
 // feed collects the events of a watch, so that the changes that come while a transaction is
 // in flight are in the next one together.
@@ -29,6 +33,7 @@ type feed struct {
 	mu      sync.Mutex
 	changes []mirror.Change
 	bytes   int
+	read    bool
 	through int64
 	taken   int64
 	err     error // of the watch, once the changes before are taken
@@ -37,18 +42,14 @@ type feed struct {
 func newFeed(ctx context.Context, w clientv3.Watcher, span Span, stamp bool, from int64) *feed {
 	f := &feed{span: span, stamp: stamp, watcher: w, more: make(chan struct{}, 1), room: make(chan struct{}, 1), through: from - 1, taken: from - 1}
 	f.ctx, f.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
-	watch := w.Watch(f.ctx, span.From, clientv3.WithRange(span.End), clientv3.WithRev(from), clientv3.WithFragment())
-	go f.collect(watch)
+	go f.collect()
 	return f
 }
 
 var errEnded = errors.New("the watch has ended")
 
-func (f *feed) collect(watch clientv3.WatchChan) {
-	for r := range watch {
-		if !f.add(&r) {
-			break
-		}
+func (f *feed) collect() {
+	for f.watch() {
 		for f.full() {
 			select {
 			case <-f.room:
@@ -58,6 +59,24 @@ func (f *feed) collect(watch clientv3.WatchChan) {
 		}
 	}
 	f.fail(errEnded)
+}
+
+// watch collects events until the feed is full, or the watch has ended.
+func (f *feed) watch() (full bool) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	f.mu.Lock()
+	from := f.through + 1
+	f.mu.Unlock()
+	for r := range f.watcher.Watch(ctx, f.span.From, clientv3.WithRange(f.span.End), clientv3.WithRev(from), clientv3.WithFragment()) {
+		if !f.add(&r) {
+			return false
+		}
+		if f.full() {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *feed) add(r *clientv3.WatchResponse) bool {
@@ -81,7 +100,7 @@ func (f *feed) add(r *clientv3.WatchResponse) bool {
 			c.Value = Stamped(e.Kv)
 		}
 		f.changes = append(f.changes, c)
-		f.bytes += len(c.Key) + len(c.Value)
+		f.bytes += len(c.Key) + len(c.Value) + changeOverhead
 	}
 	if r.IsProgressNotify() {
 		f.through = max(f.through, r.Header.Revision)
@@ -102,7 +121,7 @@ func (f *feed) fail(err error) {
 func (f *feed) full() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.bytes > maxBuffered
+	return f.read && f.bytes > maxBuffered
 }
 
 func signal(c chan struct{}) {
@@ -130,6 +149,7 @@ func (f *feed) Next(ctx context.Context) ([]mirror.Change, int64, error) {
 func (f *feed) take() ([]mirror.Change, int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.read = true
 	if f.through == f.taken {
 		return nil, 0, f.err
 	}
@@ -139,8 +159,13 @@ func (f *feed) take() ([]mirror.Change, int64, error) {
 	return changes, f.through, nil
 }
 
-// Ask implements mirror.Feed.
-func (f *feed) Ask(context.Context) error { return f.watcher.RequestProgress(f.ctx) }
+// Ask implements mirror.Feed. What is full has something to return.
+func (f *feed) Ask(context.Context) error {
+	if f.full() {
+		return nil
+	}
+	return f.watcher.RequestProgress(f.ctx)
+}
 
 // Close implements mirror.Feed.
 func (f *feed) Close() { f.cancel() }

@@ -63,7 +63,7 @@ func TestExceptedKeys(t *testing.T) {
 	require.Equal(t, "/a/c", string(kvs[1].Key))
 	require.Len(t, kvs[1].Value, len("v")+stampSize)
 
-	w := &fakeWatcher{responses: make(chan clientv3.WatchResponse)}
+	w := newFakeWatcher()
 	f := newFeed(t.Context(), w, span, true, 5)
 	t.Cleanup(f.Close)
 	event := func(rev int64, key string, kind mvccpb.Event_EventType) clientv3.WatchResponse {
