@@ -245,6 +245,30 @@ func TestWorkersBesideALearner(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// mute is a member that accepts requests, and answers none.
+type mute struct{ pb.UnimplementedKVServer }
+
+func (mute) Range(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// They leave a preferred member that keeps silent: else they would wait for as long as it does.
+func TestWorkersBesideASilentMember(t *testing.T) {
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {Near: []string{serveKV(t, mute{})}, Endpoints: []string{serveKV(t, comparing{})}, Kind: Etcd}},
+		Routes:   []Route{{Cluster: "one"}}, Timeout: 300 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	by, err := c.shared.dial(ctx, "one")
+	require.NoError(t, err)
+	_, err = by.Get(ctx, "/a")
+	require.NoError(t, err)
+}
+
 // trailing is a server whose local reads are of revision 9, and all others of 10.
 type trailing struct {
 	pb.UnimplementedKVServer

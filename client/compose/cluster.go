@@ -172,6 +172,9 @@ func (c *cluster) voter(ctx context.Context) (*clientv3.Client, error) {
 	case isLearner(err):
 		c.learner.Store(true)
 	case isCutOff(err):
+		if ctx.Err() == nil {
+			c.leave()
+		}
 		return nil, err
 	}
 	return c.deciding(ctx)
