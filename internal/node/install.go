@@ -35,7 +35,8 @@ import (
 type installing struct {
 	turn     chan struct{} // held by who receives one
 	active   atomic.Bool
-	received bool // the file is one just received; under Node.rebuild
+	loading  atomic.Bool // what was received takes the place of the present core
+	received bool        // the file is one just received; under Node.rebuild
 }
 
 var errBehind = errors.New("the snapshot is older than what this server's log can complete")
@@ -130,6 +131,7 @@ func (n *Node) replace(generation uint32) error {
 	}
 	old.stale.Store(true)
 	defer old.release()
+	defer n.loads()()
 	old.stopLoops()
 	old.machine.Retire() // damage that is found in its state late says nothing of the next
 	if err := old.close(); err != nil {

@@ -15,12 +15,23 @@ import (
 const flushPatience = 100
 
 // Flushing is for how long the flush that is due, or under way, hasn't ended; 0: none is. It may wait for another that is under way, or for a
-// defragmentation.
+// defragmentation. While a snapshot is loaded, which takes minutes with many keys, nothing is executed, and so nothing has to be written.
 func (n *Node) Flushing() time.Duration {
-	if due := n.flushDue.Load(); due != 0 {
+	if due := n.flushDue.Load(); due != 0 && !n.spool.loading.Load() {
 		return time.Duration(n.clock() - due)
 	}
 	return 0
+}
+
+// loads has no flush be due for as long as a snapshot is loaded.
+func (n *Node) loads() (loaded func()) {
+	n.spool.loading.Store(true)
+	return func() {
+		if due := n.flushDue.Load(); due != 0 {
+			n.flushDue.CompareAndSwap(due, n.clock())
+		}
+		n.spool.loading.Store(false)
+	}
 }
 
 func (n *Node) overdue(waited time.Duration) bool { return waited > flushPatience*n.cfg.FlushInterval }

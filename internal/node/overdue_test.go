@@ -9,6 +9,22 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
+// While a snapshot is loaded there is nothing to write, however long that takes.
+func TestNoFlushIsDueWhileASnapshotIsLoaded(t *testing.T) {
+	c := newCluster(t, 1, 2, func(c *Config) { c.FlushInterval = 2 * time.Millisecond })
+	c.ready()
+	n := c.nodes[0]
+	n.rebuild.Lock()
+	loaded := n.loads()
+	time.Sleep(3 * flushPatience * n.cfg.FlushInterval)
+	require.NotZero(t, n.flushDue.Load(), "the flusher doesn't wait")
+	require.Zero(t, n.Flushing())
+	loaded()
+	require.False(t, n.overdue(n.Flushing()))
+	n.rebuild.Unlock()
+	require.Eventually(t, func() bool { return n.flushDue.Load() == 0 }, 20*time.Second, time.Millisecond)
+}
+
 // A state file that can't be written is told of, again and again, and that it is written again, too. Requests don't wait for it, but for those that need it, and these
 // no longer than they have time.
 func TestAStateFileThatIsNotWritten(t *testing.T) {
