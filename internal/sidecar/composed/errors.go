@@ -37,6 +37,8 @@ func asStatus(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, compose.ErrSilent): // which may be for the deadline that a client of the composition has for a cluster
+		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		if code := status.FromContextError(err).Code(); code != codes.Unknown {
 			return status.Error(code, err.Error())

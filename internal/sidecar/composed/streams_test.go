@@ -76,6 +76,11 @@ func listen(t *testing.T, s *grpc.Server) string {
 const window = 64 << 10
 
 func sidecarOf(t *testing.T, m pb.WatchServer) *grpc.ClientConn {
+	return sidecarWithin(t, m, time.Minute)
+}
+
+// sidecarWithin is a sidecar of one member, which has to answer within a time.
+func sidecarWithin(t *testing.T, m pb.WatchServer, timeout time.Duration) *grpc.ClientConn {
 	g := grpc.NewServer(grpc.MaxSendMsgSize(1 << 30))
 	if l, ok := m.(pb.LeaseServer); ok {
 		pb.RegisterLeaseServer(g, l)
@@ -84,7 +89,7 @@ func sidecarOf(t *testing.T, m pb.WatchServer) *grpc.ClientConn {
 	s, err := newServices(compose.Config{
 		Clusters: map[string]compose.Cluster{"a": {Endpoints: []string{"http://" + listen(t, g)}, Kind: compose.Etcd}},
 		Routes:   []compose.Route{{Prefix: "", Cluster: "a"}},
-		Timeout:  time.Minute,
+		Timeout:  timeout,
 	}, 0)
 	require.NoError(t, err)
 	t.Cleanup(s.close)
