@@ -34,13 +34,13 @@ func (m *Machine) Digest() check.Digest {
 // digest is Digest under the locks of all stores.
 func (m *Machine) digest() (d check.Digest) {
 	d[check.Keys], d[check.Revisions] = m.digestStores()
-	numbered := m.Level() >= levelOfMeantLeases
+	known := 4 // of a lease's parts
+	if m.Level() >= levelOfMeantLeases {
+		known = 5
+	}
 	m.Leases.Each(func(l lease.Lease) {
-		if numbered {
-			d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner, l.Number)
-		} else {
-			d[check.Leases] += numbers(uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner)
-		}
+		parts := [...]uint64{uint64(l.ID), uint64(l.TTL), uint64(l.Remaining), l.Owner, l.Number}
+		d[check.Leases] += numbers(parts[:known]...)
 	})
 	for p := range m.sessions {
 		d[check.Sessions] += m.sessions[p].digest(p)
