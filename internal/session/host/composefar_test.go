@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/stoa-kv/stoa/client/compose"
@@ -230,7 +232,7 @@ func (a *composedApp) refusedFar() {
 	ctx, cancel := context.WithTimeout(context.Background(), composedHang)
 	defer cancel()
 	var err error
-	switch what := a.some("compact", "grant", "status", "members", "users", "span"); what {
+	switch what := a.some("compact", "grant", "status", "members", "users", "token", "progress", "span"); what {
 	case "compact":
 		_, err = a.far.Compact(ctx, 1)
 	case "grant":
@@ -241,6 +243,14 @@ func (a *composedApp) refusedFar() {
 		_, err = a.far.MemberList(ctx)
 	case "users":
 		_, err = a.far.UserList(ctx)
+	case "token":
+		_, err = pb.NewKVClient(a.far.ActiveConnection()).Range(metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, "token"), &pb.RangeRequest{Key: []byte("/c0/p/a")})
+	case "progress":
+		st, failed := pb.NewWatchClient(a.far.ActiveConnection()).Watch(ctx)
+		if err = failed; err == nil {
+			_ = st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+			_, err = st.Recv()
+		}
 	case "span":
 		d := &deed{kind: "refused", key: "/c0/p/a"}
 		a.note(d) // for its value
@@ -351,8 +361,12 @@ func (a *composedApp) watchFar(from, to string, asked int64, cut []stretch) {
 		return
 	}
 	f.last++
+	end := to
+	if to == "v" && a.one(2) { // there is nothing behind it
+		end = "\x00"
+	}
 	_ = f.remote.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-		Key: []byte(from), RangeEnd: []byte(to), StartRevision: asked, WatchId: f.last,
+		Key: []byte(from), RangeEnd: []byte(end), StartRevision: asked, WatchId: f.last,
 	}}}) // the reader gets the error
 	for {
 		r, err := f.next(composedHang)
@@ -434,7 +448,14 @@ func (f *farFeed) note(r *pb.WatchResponse) {
 	switch {
 	case r.Canceled:
 		delete(f.open, r.WatchId)
-		f.a.tell(parts, compose.Notification{Err: f.a.reason(r)})
+		for _, v := range parts { // of which one has ended, and so all
+			var of *compose.ClusterError
+			err := f.a.reason(r)
+			if len(parts) > 1 && (!errors.As(err, &of) || of.Cluster != v.Cluster()) {
+				err = compose.ErrClosed
+			}
+			f.a.tell([]*composedWatch{v}, compose.Notification{Err: err})
+		}
 		return
 	case len(r.Events) > 0:
 		key := string(r.Events[0].Kv.Key)
@@ -487,5 +508,36 @@ func (a *composedApp) guess(v *composedWatch) {
 		if in := a.w.in(d); d.n > v.n && d.effect != 0 && d.kind != "across" && len(in) == 1 && in[0] == v.road.cluster {
 			p.begin = min(p.begin, d.effect-1)
 		}
+	}
+}
+
+// checkOver: a watch of etcd's client over several clusters brings all events of each of its parts, from where that has begun, or ends with a word: also
+// when its stream breaks, and the client would go on.
+func (a *composedApp) checkOver(v *composedTail) {
+	w := a.w
+	known := []string{`cluster "c`, compose.ErrSpans.Error(), compose.ErrNoRoute.Error()}
+	if len(v.got) == 0 {
+		known = append(known, compose.ErrReserved.Error(), "watcher range is empty")
+	}
+	switch {
+	case v.err == nil || v.canceled || v.fork != a.fork || slices.ContainsFunc(known, func(text string) bool { return strings.Contains(v.err.Error(), text) }):
+	case !errors.Is(v.err, rpctypes.ErrCompacted):
+		w.found("app %d: %v has ended with %v", a.id, v, v.err)
+	}
+	for _, s := range v.cut {
+		part := &composedTail{
+			n: v.n, fork: v.fork, key: s.from, end: s.to, cluster: s.road.cluster, filter: v.filter, prev: v.prev, canceled: v.canceled, err: v.err, over: v.over, part: true,
+		}
+		for _, r := range v.got {
+			if len(r.events) > 0 && within(string(r.events[0].Kv.Key), s.from, s.to) {
+				part.got = append(part.got, r)
+			}
+		}
+		for _, d := range a.deeds {
+			if in := w.in(d); v.opened > 0 && d.n > v.openN && d.effect != 0 && d.kind != "across" && len(in) == 1 && in[0] == part.cluster && (part.opened == 0 || d.effect <= part.opened) {
+				part.opened = d.effect - 1
+			}
+		}
+		a.checkTail(part)
 	}
 }

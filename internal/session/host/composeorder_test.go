@@ -61,19 +61,25 @@ func (a *composedApp) happened() []happened {
 	return all
 }
 
+// sight is what a client has seen of a cluster, and by what.
+type sight struct {
+	rev int64
+	by  any
+}
+
 // checkOrder compares revisions with those of what the client has sent and seen before.
 func (a *composedApp) checkOrder(done []effects) {
 	w := a.w
-	var seen []int64
-	forks, why := map[int64][]int64{}, make([]any, len(w.clusters))
+	var seen []sight
+	forks := map[int64][]sight{}
 	see := func(cluster int, rev int64, by any) {
-		if rev > seen[cluster] {
-			seen[cluster], why[cluster] = rev, by
+		if rev > seen[cluster].rev {
+			seen[cluster] = sight{rev, by}
 		}
 	}
 	for _, h := range a.happened() {
 		if seen = forks[h.of()]; seen == nil {
-			seen = make([]int64, len(w.clusters))
+			seen = make([]sight, len(w.clusters))
 			forks[h.of()] = seen
 			for i := range seen { // a connection begins with syncs
 				see(i, done[i].acked(w.dialed[h.of()]), "what was answered before its connection")
@@ -99,20 +105,20 @@ func (a *composedApp) checkOrder(done []effects) {
 		if at := a.acrossBefore(d, c); d.err == nil && keys && d.rev != 0 && d.rev < at && slices.ContainsFunc(w.roads.stretches(d.key, d.end), func(s stretch) bool { return s.road.locks }) {
 			w.found("%v is behind a transaction that took effect at %d", d, at)
 		}
-		if d.synced || d.kind == "sync" && d.err == nil {
+		if d.synced && (d.err == nil || a.far == nil) || d.kind == "sync" && d.err == nil {
 			see(c, done[c].acked(d.n), "what was answered before")
 		}
 		switch {
-		case errors.Is(d.err, rpctypes.ErrFutureRev) && d.sel.at <= seen[c]:
-			w.found("%v, and %d was seen: %v", d, seen[c], why[c])
+		case errors.Is(d.err, rpctypes.ErrFutureRev) && d.sel.at <= seen[c].rev:
+			w.found("%v, and %d was seen: %v", d, seen[c].rev, seen[c].by)
 		case d.effect != 0 && w.orderly(d, c):
-			if d.effect <= seen[c] {
-				w.found("%v took effect at %d, and %d was seen: %v", d, d.effect, seen[c], why[c])
+			if d.effect <= seen[c].rev {
+				w.found("%v took effect at %d, and %d was seen: %v", d, d.effect, seen[c].rev, seen[c].by)
 			}
 			see(c, d.effect, d)
 		case d.heard != 0 && d.err == nil && d.rev != 0:
-			if d.rev < seen[c] {
-				w.found("%v was answered at %d, and %d was seen: %v", d, d.rev, seen[c], why[c])
+			if d.rev < seen[c].rev {
+				w.found("%v was answered at %d, and %d was seen: %v", d, d.rev, seen[c].rev, seen[c].by)
 			}
 			see(c, d.rev, d)
 		}
