@@ -18,8 +18,17 @@ const (
 	methodBalance                                     // nothing → balance.Decision, in JSON
 )
 
-// callLeader has a call answered by the leader, which may be this server.
+// callLeader has a call answered by the leader, which may be this server. If there has been none for as long as a request
+// may take, the error says so, as etcd's does.
 func (n *Node) callLeader(ctx context.Context, method uint32, body []byte) ([]byte, error) {
+	answer, err := n.askLeader(ctx, method, body)
+	if errors.Is(err, fault.Timeout) && n.Leader() == 0 {
+		return nil, fault.NoLeader
+	}
+	return answer, err
+}
+
+func (n *Node) askLeader(ctx context.Context, method uint32, body []byte) ([]byte, error) {
 	type answer struct {
 		body []byte
 		err  error

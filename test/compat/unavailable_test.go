@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 )
@@ -43,5 +44,30 @@ func TestUnavailableMeansPerhaps(t *testing.T) {
 		resp, err := cli.Get(e.ctx, e.root+"meanwhile")
 		require.NoError(t, err)
 		require.LessOrEqual(t, resp.Kvs[0].Version, int64(refused+1), "none took effect twice")
+	})
+}
+
+// What the leader alone knows of leases is refused with etcd's text while there is none, once the time of a request is over.
+func TestLeasesWithoutALeader(t *testing.T) {
+	own(t, 3, nil, func(t *testing.T, e *env) {
+		cli := e.client(e.Servers[0].ClientURL)
+		lease, err := cli.Grant(e.ctx, 60)
+		require.NoError(t, err)
+		service := pb.NewLeaseClient(cli.ActiveConnection())
+		renewals, err := service.LeaseKeepAlive(e.ctx)
+		require.NoError(t, err)
+		require.NoError(t, renewals.Send(&pb.LeaseKeepAliveRequest{ID: int64(lease.ID)}))
+		renewed, err := renewals.Recv()
+		require.NoError(t, err)
+		require.EqualValues(t, 60, renewed.TTL)
+
+		require.NoError(t, e.Servers[1].Kill())
+		require.NoError(t, e.Servers[2].Kill())
+		time.Sleep(3 * time.Second) // server 0 has stepped down
+		require.NoError(t, renewals.Send(&pb.LeaseKeepAliveRequest{ID: int64(lease.ID)}))
+		_, err = renewals.Recv()
+		require.Equal(t, rpctypes.ErrNoLeader, rpctypes.Error(err))
+		_, err = service.LeaseTimeToLive(e.ctx, &pb.LeaseTimeToLiveRequest{ID: int64(lease.ID)})
+		require.Equal(t, rpctypes.ErrNoLeader, rpctypes.Error(err))
 	})
 }
