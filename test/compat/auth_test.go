@@ -237,6 +237,52 @@ func TestPrevKvNeedsRead(t *testing.T) {
 	})
 }
 
+// TestOneKeyIsNoRange: a right to a key is none to those behind it, however a range says that it has no end
+// (in etcd a watch could be opened, GHSA-xg4h-6gfc-h4m8).
+func TestOneKeyIsNoRange(t *testing.T) {
+	users(t, 1, cheap, func(t *testing.T, g *guarded) {
+		_, err := g.root.RoleGrantPermission(g.ctx, "a", "/k", "", clientv3.PermissionType(clientv3.PermReadWrite))
+		require.NoError(t, err)
+		_, err = g.a.Get(g.ctx, "/k")
+		require.NoError(t, err)
+		for _, open := range []clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithPrefix(), clientv3.WithRange("/k\x00\x00")} {
+			r := <-g.a.Watch(g.ctx, "/k", open, clientv3.WithRev(1))
+			require.Empty(t, r.Events)
+			denied(t, r.Err())
+			_, err = g.a.Get(g.ctx, "/k", open)
+			denied(t, err)
+			_, err = g.a.Delete(g.ctx, "/k", open)
+			denied(t, err)
+			_, err = g.a.Txn(g.ctx).If(clientv3.Compare(clientv3.CreateRevision("/k"), ">", 0).WithRange("/l")).Commit()
+			denied(t, err)
+		}
+	})
+}
+
+// TestRightsWithoutSpace: while the cluster has no space for writes, rights are what they were (in etcd 3.5 nothing was
+// checked any more, pull request 22386).
+func TestRightsWithoutSpace(t *testing.T) {
+	users(t, 1, cheap, func(t *testing.T, g *guarded) {
+		_, err := g.root.Put(g.ctx, "/secret", "v")
+		require.NoError(t, err)
+		alarm := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1}
+		_, err = pb.NewMaintenanceClient(g.root.ActiveConnection()).Alarm(g.ctx, alarm)
+		require.NoError(t, err)
+		_, err = g.root.Put(g.ctx, "/secret", "w")
+		require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+		_, err = g.a.Delete(g.ctx, "/secret")
+		denied(t, err)
+		_, err = g.a.AuthDisable(g.ctx)
+		denied(t, err)
+		_, err = g.a.RoleGrantPermission(g.ctx, "a", "/secret", "", clientv3.PermissionType(clientv3.PermRead))
+		denied(t, err)
+		_, err = g.a.AlarmDisarm(g.ctx, &clientv3.AlarmMember{MemberID: 1, Alarm: pb.AlarmType_NOSPACE})
+		denied(t, err)
+		_, err = g.root.Delete(g.ctx, "/secret")
+		require.NoError(t, err)
+	})
+}
+
 // TestNothingBehindARevoke writes and takes a right away, over and over: a watch sees no
 // event from behind the place of the revoke, ends, and requests are refused from its
 // acknowledgement on, on every member.
