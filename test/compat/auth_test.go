@@ -283,6 +283,37 @@ func TestRightsWithoutSpace(t *testing.T) {
 	})
 }
 
+// TestTransactionsWithinAreChecked: what a user may not do, it may not do in a transaction within one either, in the branch that
+// isn't taken, too: reads, previous values, and puts with a lease that has keys of others (in etcd GHSA-rfx7-8w68-q57q and
+// GHSA-x35m-3gp4-4fh5).
+func TestTransactionsWithinAreChecked(t *testing.T) {
+	users(t, 1, cheap, func(t *testing.T, g *guarded) {
+		_, err := g.root.RoleGrantPermission(g.ctx, "a", "/w", "", clientv3.PermissionType(clientv3.PermWrite))
+		require.NoError(t, err)
+		lease, err := g.root.Grant(g.ctx, 600)
+		require.NoError(t, err)
+		_, err = g.root.Put(g.ctx, "/secret", "v", clientv3.WithLease(lease.ID))
+		require.NoError(t, err)
+		allowed := clientv3.OpPut("/w", "v")
+		_, err = g.a.Txn(g.ctx).Then(clientv3.OpTxn(nil, []clientv3.Op{allowed}, []clientv3.Op{allowed})).Commit()
+		require.NoError(t, err)
+		for _, op := range []clientv3.Op{
+			clientv3.OpGet("/secret"), clientv3.OpGet("/w"), clientv3.OpPut("/secret", "v"), clientv3.OpDelete("/secret"),
+			clientv3.OpPut("/w", "v", clientv3.WithPrevKV()), clientv3.OpDelete("/w", clientv3.WithPrevKV()),
+			clientv3.OpPut("/w", "v", clientv3.WithLease(lease.ID)),
+			clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value("/secret"), "=", "v")}, nil, nil),
+		} {
+			list, none := []clientv3.Op{op}, []clientv3.Op{}
+			for _, within := range []clientv3.Op{clientv3.OpTxn(nil, list, none), clientv3.OpTxn(nil, none, list)} {
+				_, err = g.a.Txn(g.ctx).Then(within).Commit()
+				denied(t, err)
+				_, err = g.a.Txn(g.ctx).Else(within).Commit()
+				denied(t, err)
+			}
+		}
+	})
+}
+
 // TestNothingBehindARevoke writes and takes a right away, over and over: a watch sees no
 // event from behind the place of the revoke, ends, and requests are refused from its
 // acknowledgement on, on every member.
