@@ -135,9 +135,21 @@ func (r *rig) client(t *testing.T, w *wires, cfg sdk.Config) *sdk.Client {
 // meanwhile, and in a bubble of synctest no time passes while others wait for that.
 func (r *rig) over(w *wires) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(r.ask),
+		grpc.WithChainUnaryInterceptor(r.ask), tryOnce(),
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return w.dial(ctx, to) }),
 	}
+}
+
+// tryOnce has gRPC not open a stream again that no server has seen: it holds the stream's lock until there is a connection, and in a bubble of synctest no time
+// passes while a message that is to be sent over it waits for that.
+func tryOnce() grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		st, err := open(ctx, desc, cc, method, opts...)
+		if err == nil {
+			_ = st.Context() // there are no more attempts once it is known
+		}
+		return st, err
+	})
 }
 
 // ask answers who leads, and logs users in.

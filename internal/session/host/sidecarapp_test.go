@@ -94,7 +94,7 @@ func (w *sidecarWorld) newSidecarApp(id int, at *simSidecar) *sidecarApp {
 		return c, err
 	}
 	cfg := clientv3.Config{
-		Endpoints: []string{at.name}, DialTimeout: time.Second, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}, Logger: zap.NewNop(),
+		Endpoints: []string{at.name}, DialTimeout: time.Second, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial), tryOnce()}, Logger: zap.NewNop(),
 	}
 	if a.own {
 		cfg.Username, cfg.Password = a.user(), clientPassword
