@@ -270,13 +270,17 @@ func own(ctx context.Context) context.Context { return context.WithValue(ctx, se
 
 // catchUp waits until this server has applied all changes of users and roles that were acknowledged.
 func (p *rigProcess) catchUp(ctx context.Context) error {
-	done := make(chan error, 1)
-	p.State().Replica.ReadPoint(placement.Of(0), func(err error) { done <- err })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		done := make(chan error, 1)
+		p.State().Replica.ReadPoint(placement.Of(0), func(err error) { done <- err })
+		select {
+		case err := <-done:
+			if !fault.Passing(err) || p.down.Load() || time.Since(begun) > 3*sidecarTimeout {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
