@@ -176,7 +176,10 @@ func (w *sidecarWorld) run() {
 		w.trouble(do)
 	}
 	w.reinstate() // etcd's client waits for its watch to be opened as long as the sidecar's user can't log in
+	// Connections may carry less than a watch has to bring at once, and a program wait for another watch of the same stream.
+	longer := time.AfterFunc(sidecarHang, func() { w.live(0, 0) })
 	busy.Wait()
+	longer.Stop()
 	w.calm.Store(true)
 	w.calmed.Store(int64(w.now()))
 	w.live(0, 0)
