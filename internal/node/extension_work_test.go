@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -67,6 +68,18 @@ func TestTooMuchWorkIsRefusedEverywhere(t *testing.T) {
 	})
 }
 
+// revoke revokes a lease. It may be gone if that was tried before, as it is here when a broken link has ended an attempt.
+func (c *cluster) revoke(i int, id int64, tried bool) {
+	c.t.Helper()
+	for ; ; tried = true {
+		_, err := c.nodes[i].LeaseRevoke(c.t.Context(), &pb.LeaseRevokeRequest{ID: id})
+		if err == nil || tried && errors.Is(err, fault.LeaseNotFound) {
+			return
+		}
+		require.True(c.t, fault.Passing(err), "%v", err)
+	}
+}
+
 const countsExpired = `return { scope = { "/x/", "/n" }, events = { { event = "expired", prefix = "/x/" } },
 	event = function(e) put("/n", (tonumber(get("/n")) or 0) + 1) end }`
 
@@ -78,8 +91,7 @@ func TestALargeLeaseIsRevokedInSteps(t *testing.T) {
 		require.NoError(t, err)
 		c.put(0, "/em/counts", countsExpired)
 		c.fill(2500, 7)
-		_, err = c.nodes[len(c.nodes)-1].LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
-		require.NoError(t, err)
+		c.revoke(len(c.nodes)-1, 7, false)
 		require.Zero(t, c.get(0, "/x/", "/x0").Count)
 		require.Equal(t, "2500", string(c.get(0, "/n", "").Kvs[0].Value))
 		_, err = c.nodes[0].LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: 7})
@@ -97,8 +109,10 @@ func TestALargeSessionIsClosedInSteps(t *testing.T) {
 		c.fill(2500, s.id)
 		s.send(func(it *session.Item) { it.Kind = stoapb.Kind_CLOSE })
 		<-s.handle.Done()
-		require.NoError(t, s.handle.Err())
-		require.NoError(t, s.replies[0].err)
+		if err := errors.Join(s.handle.Err(), s.replies[0].err); err != nil { // a link has broken, on a busy machine: it is ended as a lease
+			require.True(t, fault.Passing(s.handle.Err()) || fault.Passing(s.replies[0].err), "%v", err)
+			c.revoke(0, s.id, true)
+		}
 		require.Zero(t, c.get(0, "/x/", "/x0").Count)
 		require.Equal(t, "2500", string(c.get(0, "/n", "").Kvs[0].Value))
 	})

@@ -112,17 +112,20 @@ func TestAClusterGrowsAndShrinks(t *testing.T) {
 // change was decided finds out, and its client hears of no error.
 func TestMembersChangeWhileLeadersDo(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
+	c := newCluster(t, 3, 2, func(cfg *Config) {
+		cfg.MaxLearners, cfg.Election = 1, 500*time.Millisecond // for as long nothing is decided if leadership doesn't arrive
+	})
 	c.ready()
 	ctx, stop := context.WithCancel(t.Context())
 	var churn sync.WaitGroup
 	churn.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			for _, n := range c.nodes {
+				began := time.Now()
 				moving, cancel := context.WithTimeout(ctx, time.Second)
 				_ = n.MoveLeader(moving, uint64(i%3+1)) // only the leader does
 				cancel()
-				time.Sleep(2 * time.Millisecond) // or there would be little but changes of leader
+				time.Sleep(max(2*time.Millisecond, time.Since(began))) // or there would be little but changes of leader
 			}
 		}
 	})
