@@ -203,8 +203,12 @@ func TestTheOthersGoOnWithoutAFailingDisk(t *testing.T) {
 func away(t *testing.T, c *process.Cluster, lead int) *process.Server {
 	s := c.Servers[(lead+1)%3]
 	require.NoError(t, s.Kill())
-	_, err := putUntil(within(t, time.Minute), connect(t, c.Servers[lead]), "/away", 300, 2000)
-	require.NoError(t, err)
+	ctx, conn := within(t, time.Minute), connect(t, c.Servers[lead])
+	for done := 0; done < 300; { // elections are short, and on a busy machine one comes in between
+		n, err := putUntil(ctx, conn, fmt.Sprint("/away", done), 300-done, 2000)
+		require.NoError(t, ctx.Err(), err)
+		done += n
+	}
 	return s
 }
 
@@ -214,14 +218,22 @@ var shortLog = append([]string{"--snapshot-count=100", "--snapshot-catchup-entri
 // caughtUp waits until a server has the leader's history.
 func caughtUp(t *testing.T, s, leader *process.Server) {
 	t.Helper()
+	require.Eventually(t, has(t, s, leader), time.Minute, 50*time.Millisecond)
+}
+
+// has tells whether a server has the leader's history.
+func has(t *testing.T, s, leader *process.Server) func() bool {
 	own, other := connect(t, s), connect(t, leader)
-	ctx := within(t, 30*time.Second)
-	want, err := other.HashKV(ctx, leader.ClientURL, 0)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		have, err := own.HashKV(withTimeout(ctx, time.Second), s.ClientURL, want.HashRevision)
+	return func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		want, err := other.HashKV(ctx, leader.ClientURL, 0)
+		if err != nil {
+			return false
+		}
+		have, err := own.HashKV(ctx, s.ClientURL, want.HashRevision)
 		return err == nil && have.Hash == want.Hash
-	}, 30*time.Second, 50*time.Millisecond)
+	}
 }
 
 // A follower is killed at each call of the installation of a snapshot, and every other time loses its power, too. The
@@ -259,7 +271,9 @@ func killWhileInstalling(t *testing.T, kinds []string, step, most int) (kills in
 		s := away(t, c, lead)
 		require.NoError(t, s.Start())
 		tap := attach(t, s, syscalls.Plan{Kinds: kinds, Path: "/member/snap", Skip: call, Kill: true})
-		for deadline := time.Now().Add(3 * time.Second); s.Running() && time.Now().Before(deadline); {
+		installed := has(t, s, c.Servers[lead])
+		for began := time.Now(); s.Running() && (time.Since(began) < 3*time.Second || !installed()); {
+			require.Less(t, time.Since(began), time.Minute)
 			time.Sleep(10 * time.Millisecond)
 		}
 		calls := tap.Detach()
