@@ -64,7 +64,7 @@ func TestVerifyOnly(t *testing.T) {
 			return err
 		}
 		token := signed("a", st.AuthRevision, time.Hour)
-		l, err := e.lease.LeaseGrant(metadata.AppendToOutgoingContext(e.ctx, rpctypes.TokenFieldNameGRPC, token), &pb.LeaseGrantRequest{TTL: 2})
+		l, err := e.lease.LeaseGrant(metadata.AppendToOutgoingContext(e.ctx, rpctypes.TokenFieldNameGRPC, token), &pb.LeaseGrantRequest{TTL: 5})
 		require.NoError(t, err)
 		require.NoError(t, put(token, &pb.PutRequest{Key: []byte("/a/1"), Lease: l.ID}))
 		require.Equal(t, codes.PermissionDenied, status.Code(put(token, &pb.PutRequest{Key: []byte("/b/1")})))

@@ -154,7 +154,7 @@ func sharedCluster(t *testing.T, s shape) *process.Cluster {
 
 func newEnv(t *testing.T, s shape, c *process.Cluster) *env {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	e := &env{Cluster: c, shape: s, t: t, ctx: ctx, root: fmt.Sprintf("/t%d/", shared.tests.Add(1))}
 	e.cli = e.client(c.Endpoints()...)
@@ -258,7 +258,7 @@ func describe(err error) string {
 // leader is the index of the server that leads.
 func (e *env) leader() int {
 	e.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		for i, s := range e.Servers {
 			if !s.Running() {
 				continue

@@ -78,5 +78,5 @@ func (e *env) session(ttl int64) clientv3.LeaseID {
 // exists waits for a key that shows that a call waits.
 func (e *env) exists(key string) {
 	e.t.Helper()
-	require.Eventually(e.t, func() bool { return len(e.get(key).Kvs) == 1 }, 10*time.Second, 5*time.Millisecond, key)
+	require.Eventually(e.t, func() bool { return len(e.get(key).Kvs) == 1 }, time.Minute, 5*time.Millisecond, key)
 }

@@ -167,12 +167,12 @@ func TestDefragmentAndMoveLeader(t *testing.T) {
 		wantError(t, rpctypes.ErrGRPCNotLeader, err)
 		_, err = m.MoveLeader(e.ctx, &pb.MoveLeaderRequest{TargetID: st.Header.MemberId})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return e.leader() == to }, 5*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return e.leader() == to }, time.Minute, 50*time.Millisecond)
 		leads := pb.NewMaintenanceClient(e.dial(to))
 		require.Eventually(t, func() bool { // it may not have opened its epoch yet
 			_, err := leads.MoveLeader(e.ctx, &pb.MoveLeaderRequest{TargetID: st.Header.MemberId})
 			return err == nil
-		}, 5*time.Second, 50*time.Millisecond, "it leads already")
+		}, time.Minute, 50*time.Millisecond, "it leads already")
 		require.NotZero(t, e.put(keys[0], "goes on"))
 	})
 }
@@ -236,7 +236,7 @@ func TestQuotaRaisesNoSpace(t *testing.T) {
 			require.NoError(t, err)
 			_, err := e.cli.Put(e.ctx, k, "small")
 			return err == nil
-		}, 10*time.Second, 200*time.Millisecond)
+		}, time.Minute, 200*time.Millisecond)
 	})
 }
 
@@ -256,7 +256,7 @@ func TestWithoutQuorum(t *testing.T) {
 			demanding := metadata.AppendToOutgoingContext(e.ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 			_, err := e.kv.Range(demanding, &pb.RangeRequest{Key: []byte(k), Serializable: true})
 			return err != nil && describe(err) == describe(rpctypes.ErrGRPCNoLeader)
-		}, 15*time.Second, 100*time.Millisecond)
+		}, time.Minute, 100*time.Millisecond)
 		got, err := lone.Get(e.ctx, k, clientv3.WithSerializable())
 		require.NoError(t, err)
 		require.Len(t, got.Kvs, 1)
@@ -271,6 +271,6 @@ func TestWithoutQuorum(t *testing.T) {
 		wantError(t, rpctypes.ErrGRPCNoLeader, err)
 
 		require.NoError(t, e.Cluster.Start(t.Context()))
-		require.Eventually(t, func() bool { _, err := lone.Put(e.ctx, k, "again"); return err == nil }, 15*time.Second, 100*time.Millisecond)
+		require.Eventually(t, func() bool { _, err := lone.Put(e.ctx, k, "again"); return err == nil }, time.Minute, 100*time.Millisecond)
 	})
 }

@@ -96,7 +96,7 @@ func TestFollowerCatchesUp(t *testing.T) {
 			require.Eventually(t, func() bool {
 				got, err := back.Get(e.ctx, start, end, clientv3.WithSerializable())
 				return err == nil && got.Header.Revision >= rev && fmt.Sprint(got.Kvs) == fmt.Sprint(want.Kvs)
-			}, 15*time.Second, 50*time.Millisecond, "%d writes", writes)
+			}, time.Minute, 50*time.Millisecond, "%d writes", writes)
 			ttl, err := back.TimeToLive(e.ctx, l.ID)
 			require.NoError(t, err)
 			require.Positive(t, ttl.TTL)

@@ -21,7 +21,7 @@ func next(t *testing.T, w clientv3.WatchChan) clientv3.WatchResponse {
 	case r, ok := <-w:
 		require.True(t, ok, "the watch has ended")
 		return r
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(t, "nothing from the watch")
 		panic("unreachable")
 	}
@@ -345,7 +345,7 @@ func (s *wstream) recv() *pb.WatchResponse {
 	case r, ok := <-s.in:
 		require.True(s.t, ok, "the stream has ended")
 		return r
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(s.t, "nothing on the stream")
 		panic("unreachable")
 	}
@@ -362,7 +362,7 @@ func (s *wstream) create(r *pb.WatchCreateRequest) *pb.WatchResponse {
 // progressThrough asks for progress until a notification reaches rev.
 func (s *wstream) progressThrough(rev int64) {
 	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		s.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 		// A server some of whose watchers are behind may leave a request
 		// unanswered.

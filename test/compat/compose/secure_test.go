@@ -63,7 +63,7 @@ func works(t *testing.T, c *compose.Client) {
 			require.NoError(t, c.Sync(ctx, strings.Trim(prefix, "/")))
 			got, err := c.Get(ctx, prefix+"a")
 			return err == nil && len(got.Kvs) == 0
-		}, 5*time.Second, 20*time.Millisecond, "what was tied to the session is gone")
+		}, 20*time.Second, 20*time.Millisecond, "what was tied to the session is gone")
 	}
 }
 

@@ -42,7 +42,8 @@ func TestSession(t *testing.T) {
 // TestSessionLost loses the lease in one cluster: that ends the session in the other.
 func TestSessionLost(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
-		s, err := e.Session(e.ctx, compose.WithTTL(3*time.Second))
+		const ttl = 10 * time.Second // a loaded machine stands still for less
+		s, err := e.Session(e.ctx, compose.WithTTL(ttl))
 		require.NoError(t, err)
 		for _, key := range []string{"/eu/me", "/us/me"} {
 			_, err = s.Put(e.ctx, key, "", client.Ephemeral())
@@ -52,7 +53,7 @@ func TestSessionLost(t *testing.T) {
 		require.NoError(t, err)
 		select {
 		case <-s.Done():
-		case <-time.After(3 * time.Second):
+		case <-time.After(ttl):
 			t.Fatal("the session doesn't notice")
 		}
 		_, err = s.Get(e.ctx, "/eu/me")
@@ -62,7 +63,7 @@ func TestSessionLost(t *testing.T) {
 		require.Equal(t, "us", in.Cluster)
 		_, err = s.PutAsync("/eu/x", "").Wait(e.ctx)
 		require.ErrorIs(t, err, compose.ErrSessionExpired)
-		require.Eventually(t, func() bool { return len(e.get("/eu/me").Kvs) == 0 }, 2*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(e.get("/eu/me").Kvs) == 0 }, ttl/2, 10*time.Millisecond, "long before its lease runs out")
 	})
 }
 
@@ -70,7 +71,8 @@ func TestSessionLost(t *testing.T) {
 // the other one too.
 func TestSessionCutOff(t *testing.T) {
 	pairs(t, 1, func(t *testing.T, e *env) {
-		s, err := e.Session(e.ctx, compose.WithTTL(3*time.Second))
+		const ttl = 5 * time.Second // as above
+		s, err := e.Session(e.ctx, compose.WithTTL(ttl))
 		require.NoError(t, err)
 		_, err = s.Put(e.ctx, "/eu/me", "", client.Ephemeral())
 		require.NoError(t, err)
@@ -78,11 +80,11 @@ func TestSessionCutOff(t *testing.T) {
 		t.Cleanup(func() { _ = e.us.Servers[0].Resume() })
 		select {
 		case <-s.Done():
-		case <-time.After(6 * time.Second):
+		case <-time.After(2 * ttl):
 			t.Fatal("the session doesn't end")
 		}
 		require.ErrorIs(t, s.Err(), compose.ErrSessionExpired)
-		require.Eventually(t, func() bool { return len(e.get("/eu/me").Kvs) == 0 }, 2*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(e.get("/eu/me").Kvs) == 0 }, ttl/2, 10*time.Millisecond, "long before its lease runs out")
 	})
 }
 
