@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -221,6 +222,10 @@ func (w *tail) turn(r *clientv3.WatchResponse) (empty bool) {
 	case r.Created:
 		if w.next == 0 {
 			w.next = r.Header.Revision + 1
+			if w.after > r.Header.Revision { // what is told is that all events behind it come
+				r.Header = proto.CloneOf(r.Header)
+				r.Header.Revision = w.after
+			}
 		}
 		again := w.opened
 		w.opened = true
