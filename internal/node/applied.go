@@ -27,9 +27,10 @@ var etcdNames = [command.Kinds]string{
 
 // meter implements apply.Meter.
 type meter struct {
-	n   *Node
-	c   *core
-	ops byKind
+	n     *Node
+	c     *core
+	ops   byKind
+	quota int64
 }
 
 // byKind are histograms of the kinds of commands, by success.
@@ -66,6 +67,9 @@ func (m *meter) Applied(e *command.Entry, t apply.Tally, nanoseconds int64) {
 		if failed > 0 {
 			m.ops[k][0].ObserveMany(each, uint64(failed))
 		}
+	}
+	if m.quota > 0 && m.c.backend.Size()+keyOverhead > m.quota {
+		m.n.outgrown(e)
 	}
 	if limit := m.n.cfg.WarningApply; limit > 0 && nanoseconds > int64(limit) {
 		m.n.cfg.Metrics.Server.SlowApplies.Inc()

@@ -2,13 +2,17 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // The approximate overhead of a key in the file; etcd counts the same.
@@ -24,6 +28,31 @@ func (n *Node) grows(bytes int) {
 	if !n.hasRoom(n.current(), bytes) {
 		n.raiseNoSpace()
 	}
+}
+
+// outgrown raises the alarm because of what an entry puts, though the file of this server is full: another server has
+// let it in, by its own file, which may be smaller, as it was defragmented, or by a higher quota.
+func (n *Node) outgrown(e *command.Entry) {
+	if n.core.Load() != nil && slices.ContainsFunc(e.Commands, takesRoom) {
+		n.raiseNoSpace()
+	}
+}
+
+// takesRoom reports whether a command is one that is refused without space.
+func takesRoom(c command.Command) bool {
+	kind, body := c.Kind, c.Body
+	if kind == command.InSession {
+		q, err := command.DecodeSequenced(body)
+		if err != nil {
+			return false
+		}
+		kind, body = q.Kind, q.Body
+	}
+	if kind == command.Txn {
+		r := new(pb.TxnRequest)
+		return proto.Unmarshal(body, r) == nil && kvwire.PutBytes(r) > 0
+	}
+	return kind == command.Put || kind == command.LeaseGrant || kind == command.SessionOpen
 }
 
 // admit refuses writes beyond the quota, and raises the alarm before that: the

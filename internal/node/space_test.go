@@ -36,6 +36,50 @@ func TestTransactionsThatDeleteNeedNoSpace(t *testing.T) {
 	require.Len(t, c.alarms(), 1)
 }
 
+// A server whose file is full raises the alarm for what others let in, whose files have room: puts, also those of transactions and
+// sessions. Deletions raise none.
+func TestAFullFileOfAServerThatIsNotAsked(t *testing.T) {
+	c := newCluster(t, 3, 2, func(cfg *Config) {
+		if cfg.ID == 1 {
+			cfg.QuotaBytes = 1
+		}
+	})
+	c.ready()
+	n, key := c.nodes[1], []byte("/a/k")
+	s := newSessionClient(c, 1)
+	for what, write := range map[string]func() error{
+		"put": func() error {
+			_, err := n.Put(t.Context(), &pb.PutRequest{Key: key})
+			return err
+		},
+		"transaction": func() error {
+			put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key}}}
+			_, err := n.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{put}})
+			return err
+		},
+		"lease": func() error {
+			_, err := n.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{TTL: 60})
+			return err
+		},
+		"session": func() error {
+			s.open(0)
+			return nil
+		},
+	} {
+		require.NoError(t, write(), what)
+		require.Eventually(t, func() bool { return len(c.alarms()) > 0 }, 10*time.Second, 20*time.Millisecond, what)
+		require.Equal(t, uint64(1), c.alarms()[0].MemberID, what)
+		_, err := n.Put(t.Context(), &pb.PutRequest{Key: key})
+		require.ErrorIs(t, err, fault.NoSpace, what)
+		_, err = n.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1})
+		require.NoError(t, err)
+		_, err = n.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: key})
+		require.NoError(t, err)
+		require.Empty(t, c.alarms(), what)
+	}
+	s.handle.Close()
+}
+
 // What extensions write raises the alarm, whatever the request: the log then refuses what puts keys.
 func TestCallsRaiseNoSpace(t *testing.T) {
 	c := newCluster(t, 1, 2)
