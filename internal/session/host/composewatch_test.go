@@ -56,6 +56,10 @@ func (a *composedApp) follow() {
 	if v.key, v.end = a.span(); a.one(2) {
 		v.key, v.end = "u/", "u0"
 	}
+	if a.far != nil && a.one(3) {
+		v.key = a.some("/c", "t")
+		v.end = prefixEnd(v.key)
+	}
 	cut := a.w.roads.stretches(v.key, v.end)
 	switch whole := len(cut) == 1 && cut[0].from == v.key && cut[0].to == v.end; {
 	case whole:
