@@ -28,6 +28,7 @@ type composedApp struct {
 	wait sync.WaitGroup
 
 	far    *farClient // in place of all those, if the composition's clients are in sidecars
+	shared *farClient // with others
 	at     *simSidecar
 	stream *farFeed
 
@@ -48,7 +49,7 @@ func (w *composedWorld) newComposedApp(id int, root *compose.Client) *composedAp
 	a := &composedApp{w: w, id: id, root: root}
 	if w.plan.Sidecars > 0 {
 		at := w.plan.At[id]
-		a.at, a.far = w.sidecars[at], w.far[at]
+		a.at, a.far, a.shared = w.sidecars[at], w.far[at], w.far[at]
 		if w.plan.Alone[id] {
 			a.far = w.newFarClient(a.at)
 		}

@@ -83,7 +83,7 @@ func (a *composedApp) asks() asks {
 // way is a connection of the program: its own, or seldom that of others.
 func (a *composedApp) way() *farClient {
 	if a.one(3) {
-		return a.w.far[a.w.plan.At[a.id]]
+		return a.shared
 	}
 	return a.far
 }
