@@ -3,6 +3,7 @@ package composed
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,13 @@ func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		ctx, cancel := context.WithCancel(t.Context())
-		var away error
-		go follow(ctx, zap.New(core), func(context.Context) error { return away })
+		var away atomic.Bool
+		go follow(ctx, zap.New(core), func(context.Context) error {
+			if away.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		})
 		said := func(after time.Duration, lines ...string) {
 			t.Helper()
 			time.Sleep(after)
@@ -30,10 +36,10 @@ func TestFollow(t *testing.T) {
 			require.Equal(t, lines, got)
 		}
 		said(10 * time.Minute)
-		away = errors.New("connection refused")
+		away.Store(true)
 		said(lookPause, "a cluster of the composition doesn't answer")
 		said(10 * time.Minute)
-		away = nil
+		away.Store(false)
 		said(awayPause, "a cluster of the composition answers again")
 		cancel()
 	})
