@@ -124,6 +124,7 @@ func contentOf(t *testing.T, s *backend.Snapshot) map[string]string {
 
 // A member that doesn't hear of the others gives a backup once it does: what they have acknowledged is in it.
 func TestABackupHasWhatWasAcknowledgedByOthers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	c.put(0, "/d/k", "before")

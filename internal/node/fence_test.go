@@ -52,6 +52,7 @@ func noted(t *testing.T, n *Node) bool {
 // the leader: it answers nothing, its watches end, another leads. It takes in the state of one of
 // the others, serves again, and nothing is lost; the alarm stays, and stops no other member.
 func TestAMemberThatDiffersIsFencedAndHeals(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, checked)
 	c.ready()
 	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
@@ -111,6 +112,7 @@ func TestAMemberThatDiffersIsFencedAndHeals(t *testing.T) {
 // A member that stops while it is fenced is fenced when it starts again, and so is one whose
 // operator has made the file. It serves again even if members compare their states at no other time.
 func TestAFencedMemberIsFencedAfterARestart(t *testing.T) {
+	t.Parallel()
 	t.Run("with checks", func(t *testing.T) { restartFenced(t, checked) })
 	t.Run("without checks", func(t *testing.T) { restartFenced(t, func(*Config) {}) })
 }
@@ -133,6 +135,7 @@ func restartFenced(t *testing.T, how func(*Config)) {
 
 // A member that has healed, and has ended before the alarm was in the log, raises it when it starts again.
 func TestOperatorsAreToldAfterARestart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, checked)
 	c.ready()
 	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)
@@ -148,6 +151,7 @@ func TestOperatorsAreToldAfterARestart(t *testing.T) {
 
 // With InitialCheck a member whose state has changed while it was stopped isn't ready before it has another's.
 func TestAMemberThatDiffersIsNotReadyBeforeItHeals(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, func(c *Config) { c.InitialCheck = true })
 	c.ready()
 	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)

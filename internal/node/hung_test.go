@@ -12,6 +12,7 @@ import (
 
 // A leader whose disk hangs has others lead, within the time of a request, and goes on behind them when it doesn't hang any more.
 func TestALeaderWhoseDiskHangs(t *testing.T) {
+	t.Parallel()
 	var d [3]sync.Mutex // held by the disks that hang
 	c := newCluster(t, 3, 2, func(c *Config) {
 		mine := &d[c.ID-1]

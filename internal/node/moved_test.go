@@ -92,6 +92,7 @@ func TestNobodyNoticesMoves(t *testing.T) {
 
 // Where keys are outlives a restart and goes with a snapshot.
 func TestMovesAreKept(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 3, shortLog)
 	c.ready()
 	for i := range 60 {

@@ -16,6 +16,7 @@ type clientKey struct{}
 // A server without a leader can't know whether an extension would handle a watch. It takes it for a plain one unless the
 // client has sent an ID, as those do who use extensions: a user has one without that.
 func TestWatchesOfUsersWithoutALeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, 1, simpleTokens, func(c *Config) {
 		c.Caller = func(ctx context.Context) (string, int64) {
 			client, _ := ctx.Value(clientKey{}).(string)

@@ -44,6 +44,7 @@ func TestAChangedBitInMemoryEndsAServerAlone(t *testing.T) {
 // A bit that changes in the memory or in the file of one of three, follower or leader, fences it within a
 // pass. It takes in another's state, and serves again; the others go on.
 func TestAChangedBitFencesOneOfThree(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, func(c *Config) { c.ScrubPass = 10 * time.Millisecond })
 	c.ready()
 	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)

@@ -15,6 +15,7 @@ import (
 // soon after the session was opened, wherever it was answered, and beside a change of
 // leader.
 func TestEveryAnswerIsASignOfLife(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for leases to end")
 	}

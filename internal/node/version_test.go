@@ -134,6 +134,7 @@ func TestACancelledDowngradeLetsTheVersionRise(t *testing.T) {
 
 // A member of a release that doesn't know the version can't take part, and hurts no other.
 func TestAMemberOfAnEarlierReleaseIsRefused(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	c.agreed(version.Newest)
