@@ -36,10 +36,10 @@ run:
 test:
 	$(GO) test $(UNIT)
 
-## test-race: unit tests under the race detector, and without it what measures, or explores a model (needs a C compiler)
+## test-race: unit tests under the race detector (four at once of those that wait), and without it what measures, or explores a model (needs a C compiler)
 .PHONY: test-race
 test-race:
-	$(GO) test -race $(UNIT)
+	$(GO) test -race -parallel 4 $(UNIT)
 	$(GO) test ./test/costs/... ./client/compose/internal/commit ./internal/balance ./internal/script ./internal/store
 
 ## stress: stress tests with goroutines under the race detector, DURATION (5m) for each package (needs a C compiler)
