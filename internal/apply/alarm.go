@@ -55,7 +55,7 @@ func (x *execution) admit(k command.Kind) error {
 	if a.corruptAll || a.corrupt && !x.m.Checks() {
 		return fault.Corrupt
 	}
-	if a.noSpace && (k == command.Put || k == command.LeaseGrant || k == command.SessionOpen) {
+	if a.noSpace && k.TakesSpace() {
 		return fault.NoSpace
 	}
 	return nil

@@ -70,6 +70,9 @@ func (k Kind) MayWrite() bool {
 	return false
 }
 
+// TakesSpace reports whether commands of the kind are refused while the alarm NOSPACE is active. So are transactions that put.
+func (k Kind) TakesSpace() bool { return k == Put || k == LeaseGrant || k == SessionOpen }
+
 // Command is one request as it goes through the log.
 type Command struct {
 	Kind Kind

@@ -52,7 +52,7 @@ func takesRoom(c command.Command) bool {
 		r := new(pb.TxnRequest)
 		return proto.Unmarshal(body, r) == nil && kvwire.PutBytes(r) > 0
 	}
-	return kind == command.Put || kind == command.LeaseGrant || kind == command.SessionOpen
+	return kind.TakesSpace()
 }
 
 // admit refuses writes beyond the quota, and raises the alarm before that: the
