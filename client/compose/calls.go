@@ -303,6 +303,7 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 			return nil, err
 		}
 	}
+	seen := e.l.noted()
 	refused := false // by a learner, which several requests may detect at once
 	for try := 0; ; try++ {
 		reaching, cancel := context.WithDeadline(ctx, r.by)
@@ -312,6 +313,9 @@ func (e *calls) decide(ctx context.Context, r *request) (proto.Message, error) {
 			return nil, err
 		}
 		m, err := e.attemptSynced(ctx, by, r, try > 0)
+		if err == nil && revisionOf(m) < seen {
+			e.l.goneBack(seen, revisionOf(m))
+		}
 		if err == nil && e.l.view != nil {
 			e.l.view.home.Store(headerOf(m).GetClusterId())
 		}

@@ -29,6 +29,8 @@ type channel struct {
 	closed atomic.Bool
 	// settled: it was lost, and the cluster has ended its session.
 	settled atomic.Bool
+	// void: what it has seen is of a cluster that has been restored since, or made anew.
+	void atomic.Bool
 	// unled: of the requests that lead, the latest that was answered was refused. It changes with the answers.
 	unled atomic.Bool
 }
@@ -210,7 +212,12 @@ func (ch *channel) answered(k kind, act action, err error) error {
 var errUnled = errors.New("it relied on the one before, to be as new")
 
 func (ch *channel) saw(revision int64) { ch.s.See(revision) }
-func (ch *channel) seen() int64        { return ch.s.Token() }
+func (ch *channel) seen() int64 {
+	if ch.void.Load() {
+		return 0
+	}
+	return ch.s.Token()
+}
 func (ch *channel) hurry(by time.Time) { ch.l.core.watch.hurry(ch, by) }
 
 func (ch *channel) close() {

@@ -133,19 +133,41 @@ func (l *link) compare(ctx context.Context, s *engine.Session) error {
 		return nil
 	}
 	has, err := s.Sync(ctx)
-	if err != nil || has >= seen {
-		return err
+	if err == nil && has < seen {
+		l.goneBack(seen, has)
 	}
+	return err
+}
+
+// goneBack is for a cluster that was restored or made anew: it has a lower revision than what was seen of it before it was asked for all that
+// was acknowledged. What was seen of the one before counts no longer, unless it has become more meanwhile, nor is it known whose mirrors are of
+// this one.
+func (l *link) goneBack(seen, has int64) {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
-	if l.seen() == seen {
-		l.by = nil
-		l.floor.Store(has)
-		if l.twin != nil {
-			l.twin.floor.Store(has)
+	if has == 0 || l.seen() > seen { // 0 is no revision
+		return
+	}
+	for _, one := range []*link{l, l.twin} {
+		if one == nil {
+			continue
+		}
+		one.floor.Store(has)
+		if ch, ok := one.by.(*channel); ok {
+			ch.void.Store(true)
+		}
+		if one.view != nil {
+			one.view.home.Store(0)
 		}
 	}
-	return nil
+}
+
+// noted is what the link knows of the revisions that were seen, less what a session does.
+func (l *link) noted() int64 {
+	if l.twin != nil {
+		return max(l.floor.Load(), l.twin.floor.Load())
+	}
+	return l.floor.Load()
 }
 
 // take makes a carrier the link's; false if the client was closed meanwhile.

@@ -226,3 +226,122 @@ func TestTransactionsInAClusterThatHasGoneBack(t *testing.T) {
 		}
 	}
 }
+
+// rewound is a member that opens watches at revision 10, and then tells of a key that was changed at 11 and at 1001. Linearizable reads show
+// the cluster's revision.
+type rewound struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+	revision int64
+	reads    chan bool // serializable ones?
+}
+
+func (s rewound) register(g *grpc.Server) {
+	pb.RegisterKVServer(g, s)
+	pb.RegisterWatchServer(g, s)
+}
+
+func (s rewound) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	s.reads <- q.Serializable
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: 7, Revision: s.revision}}, nil
+}
+
+func (s rewound) Watch(st pb.Watch_WatchServer) error {
+	r, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	header := &pb.ResponseHeader{Revision: 10}
+	err = st.Send(&pb.WatchResponse{Header: header, Created: true})
+	for _, rev := range []int64{11, 1001} {
+		if err == nil {
+			kv := &mvccpb.KeyValue{Key: r.GetCreateRequest().Key, ModRevision: rev, Version: 1}
+			err = st.Send(&pb.WatchResponse{Header: header, Events: []*mvccpb.Event{{Kv: kv}}})
+		}
+	}
+	<-st.Context().Done()
+	return err
+}
+
+// A watch of a cluster that was restored or made anew, and has a lower revision than its client has seen, brings what is changed there from then on.
+// Where the member alone is behind, it brings what the client hasn't seen.
+func TestWatchOfAClusterThatHasGoneBack(t *testing.T) {
+	for _, kind := range []Kind{Etcd, Stoa} {
+		for _, at := range []struct{ revision, begin, first int64 }{{10, 10, 11}, {1000, 1000, 1001}} {
+			open := func() *Client {
+				s := rewound{revision: at.revision, reads: make(chan bool, 10)}
+				c := ofKind(t, kind, 0, s.register)
+				c.core.saw(0, 1000)
+				return c
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			r := <-open().Watch(ctx, "k")
+			require.NoError(t, r.Err())
+			require.NotEmpty(t, r.Events)
+			require.Equal(t, at.first, r.Events[0].Kv.ModRevision, kind)
+
+			c := open()
+			f := c.NewFeed()
+			defer f.Close()
+			all, err := f.Watch(ctx, "k")
+			require.NoError(t, err)
+			require.Equal(t, at.begin, all[0].Begin(), kind)
+			c.core.mu.Lock()
+			require.Equal(t, at.begin, c.core.links[0].seen(), "what events of other clusters wait for")
+			c.core.mu.Unlock()
+			n, err := f.Next(ctx)
+			require.NoError(t, err)
+			require.Equal(t, at.first, n.Revision, kind)
+		}
+	}
+}
+
+// Local reads of a cluster of etcd's that has gone back are answered by the near member again, once one has been repeated.
+func TestReadsOfAClusterThatHasGoneBack(t *testing.T) {
+	s := rewound{revision: 10, reads: make(chan bool, 10)}
+	c := ofKind(t, Etcd, 0, s.register)
+	get := func() {
+		r, err := c.Get(t.Context(), "k")
+		require.NoError(t, err)
+		require.EqualValues(t, 10, r.Header.Revision)
+	}
+	get()
+	require.False(t, <-s.reads, "the first is synced")
+	c.core.mu.Lock()
+	c.core.links[0].raise(1000)
+	c.core.mu.Unlock()
+	get()
+	require.True(t, <-s.reads)
+	require.False(t, <-s.reads)
+	get()
+	require.True(t, <-s.reads)
+	require.Empty(t, s.reads)
+	require.EqualValues(t, 1, c.Stats().Stale)
+}
+
+// Whose a mirror is, of a cluster that has gone back, has to be found out anew: one of the cluster before may be ahead, and doesn't have what was
+// put since.
+func TestMirrorsOfAClusterThatHasGoneBack(t *testing.T) {
+	o := &opening{revoking: revoking{revoked: make(chan int64, 10)}}
+	o.revision.Store(10)
+	c, err := New(Config{
+		Clusters: map[string]Cluster{
+			"home": {Kind: Stoa, Endpoints: []string{serve(t, func(g *grpc.Server) {
+				stoapb.RegisterSessionsServer(g, o)
+				pb.RegisterLeaseServer(g, o)
+			})}},
+			"near": {Kind: Etcd, Endpoints: []string{serve(t, searching{}.register)}},
+		},
+		Routes: []Route{{Prefix: "/m/", Cluster: "home", Mirrors: []string{"near"}}}, Local: "near",
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	home := c.core.links[0]
+	home.twin.view.home.Store(7)
+	c.core.saw(0, 1000)
+	require.True(t, home.twin.view.reachable())
+	require.NoError(t, home.open(time.Now().Add(time.Minute)))
+	require.False(t, home.twin.view.reachable())
+	require.EqualValues(t, 10, home.twin.floor.Load())
+}

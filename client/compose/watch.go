@@ -197,6 +197,7 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 		late.Stop() // it is open, or refused
 		if r.Created && w.next == 0 {
 			w.now = r.Header.Revision
+			w.compare(ctx)
 		}
 		switch err := r.Err(); {
 		case err != nil && (errors.Is(err, rpctypes.ErrNoLeader) || isCutOff(err) && r.CompactRevision == 0 && !r.Canceled):
@@ -211,6 +212,40 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 		return err
 	}
 	return errWatchBroken
+}
+
+// compare finds out why the member has a lower revision than the client has seen of the cluster, where it has opened the watch. Either it is behind, and
+// events are left out until it isn't; or the cluster was restored or made anew, and these are news.
+func (w *tail) compare(ctx context.Context) {
+	if w.now >= w.after {
+		return
+	}
+	has, err := w.core.revision(ctx, w.seg.cluster)
+	if err != nil || has >= w.after {
+		return
+	}
+	w.core.links[w.seg.cluster].goneBack(w.after, has)
+	w.after = 0
+}
+
+// revision is that of a cluster, at or above all that was acknowledged.
+func (c *core) revision(ctx context.Context, at int) (revision int64, err error) {
+	of := c.links[at].cluster
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	for _, key := range c.routes.keysIn(of.at) {
+		err = of.with(ctx, func(by *clientv3.Client) error {
+			a, err := by.Get(ctx, string(key), clientv3.WithCountOnly())
+			if err == nil {
+				revision = a.Header.GetRevision()
+			}
+			return err
+		})
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+			break
+		}
+	}
+	return revision, err
 }
 
 var errWatchBroken = errors.New("the watch was broken off")
