@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
@@ -179,4 +180,20 @@ func TestWhatIsUnderWayToRefusedCalls(t *testing.T) {
 	require.Zero(t, d.resets[http2.ErrCodeStreamClosed])
 	require.NoError(t, w.Close())
 	<-d.done
+}
+
+// A call of one message ends at the second, and not when the client says that there are no more: for small messages no
+// room is asked, and a window of them takes seven times as much as its bytes.
+func TestSecondMessage(t *testing.T) {
+	for _, method := range []string{"UnaryCall", "StreamingOutputCall"} {
+		r := newRig(t, h2.Options{})
+		w := dialWire(t, r.addr)
+		w.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		w.begin(1, method)
+		require.NoError(t, w.WriteData(1, false, make([]byte, 10)))
+		until(w, func(f *http2.MetaHeadersFrame) bool {
+			require.Contains(t, f.Fields, hpack.HeaderField{Name: "grpc-status", Value: "13"})
+			return f.StreamEnded()
+		})
+	}
 }

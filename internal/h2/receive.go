@@ -153,7 +153,9 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 		var err error
 		n, err := st.in.add(payload, &c.s.o)
 		free += n
-		st.failure = err
+		if st.failure = err; err == nil && len(st.in.ready) > 1 && !st.req.method.info.IsClientStream {
+			st.failure = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+		}
 	} else {
 		free += int64(len(payload))
 	}
@@ -178,14 +180,12 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 // ended notes the end of a client's messages. With mu held.
 func (c *conn) ended(st *stream) {
 	st.remoteEnded = true
-	switch one := !st.req.method.info.IsClientStream; {
+	switch {
 	case st.failure != nil:
 	case st.in.have > 0:
 		st.failure = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
-	case one && len(st.in.ready) == 0:
+	case len(st.in.ready) == 0 && !st.req.method.info.IsClientStream:
 		st.failure = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
-	case one && len(st.in.ready) > 1:
-		st.failure = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 	}
 }
 
