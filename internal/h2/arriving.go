@@ -1,8 +1,12 @@
 package h2
 
-import "time"
+import (
+	"time"
 
-// Room is memory for messages that are arriving. Its methods are called by any number of
+	"google.golang.org/grpc/status"
+)
+
+// Room is memory for messages that are arriving, and for large headers. Its methods are called by any number of
 // goroutines, with locks held: they don't wait.
 type Room interface {
 	// Take takes so many bytes, or says with a gRPC status that there are none.
@@ -20,12 +24,13 @@ const (
 	arriveWithin = 10 * time.Second
 )
 
-// arrival is the room that the messages of a call have until its handler takes them. Guarded by
-// conn.mu.
+// arrival is the room that a call has: for its headers until it ends, for its messages until its handler takes
+// them. Guarded by conn.mu.
 type arrival struct {
-	room Room // nil: there is always some
-	held int
-	late *time.Timer
+	room    Room // of messages; nil: there is always some
+	headers int
+	held    int // of messages
+	late    *time.Timer
 }
 
 // admit takes room for a message of n bytes, all of them at once: if each took more as it arrives,
@@ -41,21 +46,41 @@ func (a *arrival) admit(n int) error {
 	return nil
 }
 
-// release gives the room back.
+// release gives the messages' room back.
 func (a *arrival) release() {
-	if a.held == 0 {
-		return
+	if a.held > 0 {
+		a.room.Give(a.held)
+		a.held = 0
 	}
-	a.room.Give(a.held)
-	a.held = 0
 	if a.late != nil {
 		a.late.Stop()
 	}
 }
 
-// watch ends a call whose message holds room that others need, and doesn't arrive. With mu held.
+// release gives the room of a call back that ends. With mu held.
+func (c *conn) release(st *stream) {
+	a := &st.in.arrival
+	a.release()
+	if a.headers > 0 {
+		c.s.o.Room.Give(a.headers)
+		a.headers = 0
+	}
+}
+
+// roomFor takes the room for the headers of a call, or says why there is none.
+func (c *conn) roomFor(r *request) *status.Status {
+	if room := c.s.o.Room; room != nil && r.size > 0 {
+		if err := room.Take(r.size); err != nil {
+			return status.Convert(err)
+		}
+	}
+	return nil
+}
+
+// watch ends a call whose message or headers hold room that others need, and whose message doesn't arrive. With mu
+// held.
 func (c *conn) watch(st *stream) {
-	if a := &st.in.arrival; a.held > 0 && a.late == nil {
+	if a := &st.in.arrival; a.held+a.headers > 0 && a.late == nil && !st.started {
 		a.late = time.AfterFunc(c.s.o.arriveWithin, func() { c.late(st) })
 	}
 }
@@ -64,16 +89,17 @@ func (c *conn) late(st *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := &st.in.arrival
-	if a.held == 0 || st.started || st.closed {
+	n := a.held + a.headers
+	if n == 0 || st.started || st.closed {
 		return
 	}
-	err := a.room.Take(a.held)
+	err := a.room.Take(n)
 	if err == nil {
-		a.room.Give(a.held)
+		a.room.Give(n)
 		a.late.Reset(c.s.o.arriveWithin)
 		return
 	}
-	a.release()
+	c.release(st)
 	st.in.part, st.in.ready = nil, nil
 	st.failure, st.started = err, true
 	go st.runUnary()

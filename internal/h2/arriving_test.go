@@ -1,7 +1,9 @@
 package h2_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -196,4 +198,77 @@ func TestSecondMessage(t *testing.T) {
 			return f.StreamEnded()
 		})
 	}
+}
+
+// Headers are as large as they are decoded, not as they are sent: a byte may stand for 4 KiB of them. A call that shares them
+// with no other takes room for them until it ends.
+func TestHeadersTakeRoom(t *testing.T) {
+	for _, method := range []string{"UnaryCall", "FullDuplexCall"} {
+		t.Run(method, func(t *testing.T) {
+			const size = 1 << 20
+			free := newRoom(size)
+			r := newRig(t, h2.Options{Room: free})
+			w := dialWire(t, r.addr)
+			d := w.drain()
+			before := memory()
+			w.bombs(1, 2000, method)
+			require.NoError(t, w.WritePing(false, [8]byte{}))
+			<-d.pinged
+			require.Less(t, free.left.Load(), int64(64<<10))
+			require.Less(t, memory(), before+10<<20)
+			_, err := r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(1000)})
+			require.NoError(t, err)
+			w.Close()
+			<-d.done
+			require.Eventually(t, func() bool { return free.left.Load() == size }, 10*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// bombs begins n calls of 31 bytes, whose headers are 50 KB.
+func (w *wire) bombs(first uint32, n int, method string) {
+	value := strings.Repeat("AAAA", 900)
+	block, known := w.block(method, "x-bin", value), w.block(method, "x-bin", value)
+	index := known[len(known)-1:]
+	w.write(frames(func(f *http2.Framer) {
+		for id := first; id < first+2*uint32(n); id += 2 {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: append(bytes.Clone(block), bytes.Repeat(index, 13)...), EndHeaders: true})
+			block = known
+		}
+	}), 1)
+}
+
+// Requests that are remembered, for calls with the same headers, are bounded.
+func TestRememberedHeaders(t *testing.T) {
+	r := newRig(t, h2.Options{})
+	before := memory()
+	const conns = 30
+	for range conns {
+		w := dialWire(t, r.addr)
+		d := w.drain()
+		value := strings.Repeat("AAAA", 480)
+		block, known := w.block("EmptyCall", "x-bin", value), w.block("EmptyCall", "x-bin", value)
+		w.write(frames(func(f *http2.Framer) {
+			for i := range uint32(64) {
+				with := append(bytes.Clone(block), bytes.Repeat(known[len(known)-1:], 30)...)
+				with = append(with, 0, 1, 'n', 1, byte(i)+'0')
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1 + 2*i, BlockFragment: with, EndHeaders: true})
+				_ = f.WriteData(1+2*i, true, make([]byte, 5))
+				block = known
+			}
+		}), 1)
+		require.NoError(t, w.WritePing(false, [8]byte{}))
+		<-d.pinged
+	}
+	require.Less(t, memory(), before+conns*300<<10)
+}
+
+// A call that has room for its headers and sends no message holds none that another needs.
+func TestLateBehindHeaders(t *testing.T) {
+	free := newRoom(60 << 10)
+	r := newRig(t, h2.Options{Room: free}.ArriveWithin(10*time.Millisecond))
+	w := dialWire(t, r.addr)
+	w.bombs(1, 1, "UnaryCall")
+	w.answered(1)
+	require.EqualValues(t, 60<<10, free.left.Load())
 }

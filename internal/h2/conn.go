@@ -250,7 +250,7 @@ func (c *conn) fail(err error) {
 	}
 	nc := c.nc
 	for _, st := range all { // before the reader can see dead, and end
-		st.in.arrival.release()
+		c.release(st)
 		st.cancel(context.Canceled)
 	}
 	c.room.Broadcast()

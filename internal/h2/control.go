@@ -117,6 +117,9 @@ func (c *conn) requested(f frame, block []byte) error {
 		c.out = appendReset(c.out, f.stream, r.err)
 		return c.budget.spend(streamFault)
 	}
+	if refusal == nil {
+		refusal = c.roomFor(r)
+	}
 	if refusal != nil {
 		b := appendStatus(nil, max(r.httpStatus, http.StatusOK))
 		b = appendGRPCStatus(appendField(b, "content-type", "application/grpc"+r.subtype), refusal)
@@ -134,6 +137,9 @@ func (c *conn) requested(f frame, block []byte) error {
 // begin makes a call. With mu held.
 func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Duration, last bool) {
 	st := &stream{c: c, id: id, req: r, base: ctx, sendWindow: c.initialWindow, recvWindow: int64(c.s.o.StreamWindow)}
+	if c.s.o.Room != nil {
+		st.in.arrival.headers = r.size
+	}
 	c.streams[id] = st
 	c.budget.earn(perCall)
 	if timeout > 0 {
@@ -145,6 +151,7 @@ func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Du
 		go st.run()
 	} else {
 		st.in.arrival.room = c.s.o.Room
+		c.watch(st)
 	}
 	if last {
 		c.received(st, nil, 0, true)

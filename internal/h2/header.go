@@ -30,11 +30,19 @@ type request struct {
 	httpStatus int            // to be refused with, or 0
 	refusal    *status.Status // or this, or nil
 	err        errorCode      // of a malformed request
+	size       int            // of its fields, if no other call shares them, and that is much: of leastSize or more
 }
 
 const (
 	maxRemembered    = 64 // requests of a connection
+	rememberedSize   = 64 << 10
 	maxContinuations = 16 // frames of a block
+
+	// leastSize is from how many bytes of fields on a call has to find room for them: an index of one byte stands
+	// for a field of up to 4 KiB.
+	leastSize = 4 << 10
+	// mostKeys is for how many keys metadata has room from the beginning.
+	mostKeys = 32
 )
 
 // headers decodes the header blocks of a connection.
@@ -48,9 +56,10 @@ type headers struct {
 
 	// Requests by the ids of their fields: most calls of a client have the same, but for the
 	// deadline. They are forgotten when the ids are given anew.
-	known map[string]*request
-	ids   []byte // of the block
-	epoch int
+	known  map[string]*request
+	weight uint32 // of their fields
+	ids    []byte // of the block
+	epoch  int
 
 	// Of a block in several frames.
 	block  []byte
@@ -91,7 +100,7 @@ func (h *headers) decode(block []byte) (*request, time.Duration, error) {
 		return &request{err: enhanceYourCalm}, 0, nil
 	}
 	if h.epoch != h.table.epoch {
-		h.epoch, h.known = h.table.epoch, nil
+		h.epoch, h.known, h.weight = h.table.epoch, nil, 0
 	}
 	var timeout time.Duration
 	if slices.Contains(h.ids, timeoutID) {
@@ -104,11 +113,15 @@ func (h *headers) decode(block []byte) (*request, time.Duration, error) {
 		return r, timeout, nil
 	}
 	r := h.parse(nil)
-	if epoch == h.epoch && len(h.known) < maxRemembered && !slices.Contains(h.ids, 0) {
+	switch {
+	case epoch == h.epoch && len(h.known) < maxRemembered && h.weight+h.size <= rememberedSize && !slices.Contains(h.ids, 0):
 		if h.known == nil {
 			h.known = map[string]*request{}
 		}
 		h.known[string(h.ids)] = r
+		h.weight += h.size
+	case h.size >= leastSize:
+		r.size = int(h.size)
 	}
 	return r, timeout, nil
 }
@@ -116,7 +129,7 @@ func (h *headers) decode(block []byte) (*request, time.Duration, error) {
 // parse checks the fields as RFC 9113 §8 and gRPC's protocol ask. It looks at no timeout: badTimeout
 // is the error of one that can't be read.
 func (h *headers) parse(badTimeout error) *request {
-	r := &request{md: make(metadata.MD, len(h.fields))}
+	r := &request{md: make(metadata.MD, min(len(h.fields), mostKeys))}
 	if badTimeout != nil {
 		r.malformed("malformed grpc-timeout: %v", badTimeout)
 	}

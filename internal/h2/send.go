@@ -179,7 +179,7 @@ func (c *conn) remove(st *stream) {
 	delete(c.streams, st.id)
 	c.blocked.remove(st)
 	c.discard(st)
-	st.in.arrival.release()
+	c.release(st)
 	if len(c.streams) == 0 {
 		c.idleSince = c.heard
 	}

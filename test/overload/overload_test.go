@@ -1,10 +1,13 @@
 package overload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +20,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -263,6 +268,42 @@ func TestAnswersNeverRead(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	cancel()
 	x.check(t, term)
+}
+
+// Clients without a user begin calls of some 31 bytes each, whose headers are 50 KB (an index of one byte stands for
+// 3.6 KB of them), and don't go on.
+func TestHeadersWithoutEnd(t *testing.T) {
+	x := start(t, 1)
+	term := x.term(t)
+	for range 4 {
+		nc, err := net.Dial("tcp", strings.TrimPrefix(x.Servers[0].ClientURL, "http://"))
+		require.NoError(t, err)
+		defer nc.Close()
+		go func() { _, _ = io.Copy(io.Discard, nc) }()
+		_, err = nc.Write(headers(t, scale(4000, 30_000)))
+		require.NoError(t, err)
+	}
+	time.Sleep(2 * time.Second)
+	x.check(t, term)
+}
+
+// headers begin n calls.
+func headers(t *testing.T, n int) []byte {
+	var all, block bytes.Buffer
+	_, _ = all.WriteString(http2.ClientPreface)
+	f, e := http2.NewFramer(&all, nil), hpack.NewEncoder(&block)
+	require.NoError(t, f.WriteSettings())
+	for id := uint32(1); id < 2*uint32(n); id += 2 {
+		block.Reset()
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.KV_Put_FullMethodName}, {"content-type", "application/grpc"}} {
+			require.NoError(t, e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
+		}
+		for range 14 {
+			require.NoError(t, e.WriteField(hpack.HeaderField{Name: "x-bin", Value: strings.Repeat("AAAA", 900)}))
+		}
+		require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}))
+	}
+	return all.Bytes()
 }
 
 // A client opens watches on streams of their own without end.
