@@ -70,6 +70,7 @@ type conn struct {
 	sendWindow          int64 // of what it takes
 	initialWindow       int64 // of its streams
 	frameLimit          int   // of its frames
+	resize              bool  // it has asked for a smaller table of headers
 	pending             int64 // bytes of messages that wait for windows or room, see weight
 	blocked             queue // streams that wait for the connection's window or room in out
 	timer               *time.Timer

@@ -123,7 +123,7 @@ func (c *conn) requested(f frame, block []byte) error {
 	if refusal != nil {
 		b := appendStatus(nil, max(r.httpStatus, http.StatusOK))
 		b = appendGRPCStatus(appendField(b, "content-type", "application/grpc"+r.subtype), refusal)
-		c.out = appendHeaders(c.out, b, flagEndStream, f.stream, c.frameLimit)
+		c.sendHeaders(b, flagEndStream, f.stream)
 		if !last {
 			c.out = appendReset(c.out, f.stream, noError)
 		}
@@ -210,6 +210,8 @@ func (c *conn) settingsFrame(f frame) error {
 // setting takes one of the client's settings. With mu held.
 func (c *conn) setting(id uint16, v uint32) error {
 	switch id {
+	case settingTable:
+		c.resize = c.resize || v < tableSize
 	case settingPush:
 		if v > 1 {
 			return fatal(protocolError, "SETTINGS_ENABLE_PUSH is neither 0 nor 1")

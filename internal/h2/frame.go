@@ -40,6 +40,7 @@ const (
 
 // The settings of RFC 9113 §6.5.2 that matter here.
 const (
+	settingTable         = 1
 	settingPush          = 2
 	settingMaxStreams    = 3
 	settingInitialWindow = 4

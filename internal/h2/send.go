@@ -128,7 +128,7 @@ func (c *conn) send(st *stream) {
 		}
 	}
 	if st.trailers != nil {
-		c.out = appendHeaders(c.out, st.trailers, flagEndStream, st.id, c.frameLimit)
+		c.sendHeaders(st.trailers, flagEndStream, st.id)
 		c.sent = true
 		c.finished(st)
 	} else {

@@ -21,6 +21,18 @@ var (
 	usualTrailers = appendField(nil, "grpc-status", "0")
 )
 
+// noTable is the change of the table's size to 0 (RFC 7541 §6.3).
+var noTable = []byte{0x20}
+
+// sendHeaders adds a header block to out. A client that has made its table smaller is told first that it isn't used: it may
+// refuse a block that doesn't begin so (§4.2). With mu held.
+func (c *conn) sendHeaders(block []byte, flags uint8, stream uint32) {
+	if c.resize {
+		c.resize, block = false, slices.Concat(noTable, block)
+	}
+	c.out = appendHeaders(c.out, block, flags, stream, c.frameLimit)
+}
+
 func appendStatus(b []byte, code int) []byte {
 	if code == 200 {
 		return append(b, 0x88) // entry 8 of the static table
@@ -78,7 +90,7 @@ func (st *stream) begin() {
 	st.headersSent = true
 	c := st.c
 	c.sent = true
-	c.out = appendHeaders(c.out, block, 0, st.id, c.frameLimit)
+	c.sendHeaders(block, 0, st.id)
 }
 
 // trailersOf returns the block that ends an answer. It has the headers too, if none have been sent

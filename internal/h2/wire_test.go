@@ -136,6 +136,35 @@ func continuations(w *wire, b []byte) {
 	}
 }
 
+// A client that makes its table of headers smaller is told, in the first block behind that, that the table isn't larger:
+// nghttp2 and netty end the connection else (RFC 7541 §4.2).
+func TestSmallerTable(t *testing.T) {
+	for name, method := range map[string]string{"an answer": "EmptyCall", "a refusal": "Nothing"} {
+		t.Run(name, func(t *testing.T) {
+			w := dialWire(t, newRig(t, h2.Options{}).addr)
+			updated := func(id uint32) (first bool) {
+				w.begin(id, method)
+				require.NoError(t, w.WriteData(id, true, make([]byte, 5)))
+				n := 0
+				until(w, func(f *http2.HeadersFrame) bool {
+					update := f.HeaderBlockFragment()[0] == 0x20
+					require.True(t, n == 0 || !update)
+					first = first || update
+					n++
+					return f.StreamEnded()
+				})
+				return first
+			}
+			require.False(t, updated(1))
+			require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096}))
+			require.False(t, updated(3))
+			require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100}))
+			require.True(t, updated(5))
+			require.False(t, updated(7))
+		})
+	}
+}
+
 // Errors of a stream leave the connection alone.
 func TestStreamErrors(t *testing.T) {
 	for name, c := range map[string]struct {
