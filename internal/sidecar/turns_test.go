@@ -10,13 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (t *turns) number() (n int) {
+func (t *turns) number() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, p := range t.waiting {
-		n += len(p.turns)
-	}
-	return n
+	return t.waiting.Len()
 }
 
 func TestTurnsInOrder(t *testing.T) {

@@ -1,21 +1,17 @@
 package keepalive
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/stoa-kv/stoa/internal/sidecar/fair"
+)
 
 // A Hub is the keep-alives of all local clients.
 type Hub struct {
-	wake     func() // there is something to Take
-	leases   map[int64]*lease
-	programs map[any]*program
-	turns    []*program // that have leases in their queues: each has its turn
-	streams  map[*Stream]struct{}
-}
-
-// program is the streams of one local client.
-type program struct {
-	by      any
-	streams int
-	queue   []*lease // whose renewals are to be sent, in order, unless another program's turn came first
+	wake    func() // there is something to Take
+	leases  map[int64]*lease
+	queue   fair.Queue[*lease] // whose renewals are to be sent, unless another program's turn came first
+	streams map[*Stream]struct{}
 }
 
 // lease is one that somebody has asked to renew.
@@ -34,7 +30,7 @@ type request struct {
 
 // New makes a hub. wake is called whenever there is something to Take.
 func New(wake func()) *Hub {
-	return &Hub{wake: wake, leases: map[int64]*lease{}, programs: map[any]*program{}, streams: map[*Stream]struct{}{}}
+	return &Hub{wake: wake, leases: map[int64]*lease{}, streams: map[*Stream]struct{}{}}
 }
 
 // Stats are numbers for metrics.
@@ -45,38 +41,24 @@ func (h *Hub) Stats() Stats { return Stats{len(h.streams), len(h.leases)} }
 
 // Take is the next lease to renew, which is under way then, until Renewed or Lost.
 func (h *Hub) Take() (id int64, ok bool) {
-	for len(h.turns) > 0 {
-		p := h.turns[0]
-		h.turns = h.turns[1:]
-		l := h.next(p)
-		if len(p.queue) > 0 {
-			h.turns = append(h.turns, p)
-		}
-		if l != nil {
-			l.sent = true
-			return l.id, true
-		}
+	l, ok := h.queue.Pop(h.due)
+	if !ok {
+		return 0, false
 	}
-	h.turns = nil
-	return 0, false
+	l.sent = true
+	return l.id, true
 }
 
-// next takes a lease out of a program's queue that waits for its renewal; nil if there is none.
-func (h *Hub) next(p *program) *lease {
-	for len(p.queue) > 0 {
-		l := p.queue[0]
-		if p.queue = p.queue[1:]; len(p.queue) == 0 {
-			p.queue = nil
-		}
-		switch {
-		case l.sent || h.leases[l.id] != l: // in another program's turn
-		case l.wanted():
-			return l
-		default:
-			delete(h.leases, l.id)
-		}
+// due reports whether a lease out of a program's queue waits for its renewal, and forgets one that nobody wants.
+func (h *Hub) due(l *lease) bool {
+	if l.sent || h.leases[l.id] != l { // in another program's turn
+		return false
 	}
-	return nil
+	if !l.wanted() {
+		delete(h.leases, l.id)
+		return false
+	}
+	return true
 }
 
 // wanted reports whether a client is still there.
@@ -116,15 +98,13 @@ func (h *Hub) settle(id int64) (asked []*request) {
 		return asked
 	}
 	for _, r := range l.asked {
-		h.enqueue(l, r.stream.of)
+		h.enqueue(l, r.stream)
 	}
 	return asked
 }
 
-func (h *Hub) enqueue(l *lease, p *program) {
-	if p.queue = append(p.queue, l); len(p.queue) == 1 {
-		h.turns = append(h.turns, p)
-	}
+func (h *Hub) enqueue(l *lease, st *Stream) {
+	h.queue.Push(st.by, l)
 	h.wake()
 }
 

@@ -6,7 +6,7 @@ const maxRequests = 1024
 // Stream is a local client's stream.
 type Stream struct {
 	hub      *Hub
-	of       *program
+	by       any    // the program
 	wake     func() // there may be something for Next
 	requests []*request
 	closed   bool
@@ -15,24 +15,13 @@ type Stream struct {
 
 // Open begins a stream of a program, which has its turn among others. wake is called whenever Next may have something.
 func (h *Hub) Open(by any, wake func()) *Stream {
-	p := h.programs[by]
-	if p == nil {
-		p = &program{by: by}
-		h.programs[by] = p
-	}
-	p.streams++
-	st := &Stream{hub: h, of: p, wake: wake}
+	st := &Stream{hub: h, by: by, wake: wake}
 	h.streams[st] = struct{}{}
 	return st
 }
 
 // Close ends a stream: nothing is renewed for it any more.
 func (st *Stream) Close() {
-	if !st.closed {
-		if st.of.streams--; st.of.streams == 0 {
-			delete(st.hub.programs, st.of.by)
-		}
-	}
 	st.closed, st.requests = true, nil
 	delete(st.hub.streams, st)
 }
@@ -71,12 +60,12 @@ func (st *Stream) Ask(id int64) {
 	case l == nil:
 		l = &lease{id: id, asked: []*request{r}}
 		st.hub.leases[id] = l
-		st.hub.enqueue(l, st.of)
+		st.hub.enqueue(l, st)
 	case l.sent:
 		l.later = append(l.later, r)
 	default:
 		l.asked = append(l.asked, r)
-		st.hub.enqueue(l, st.of) // its turn may come before that of another one that has asked
+		st.hub.enqueue(l, st) // its turn may come before that of another one that has asked
 	}
 }
 
