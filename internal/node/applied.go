@@ -27,10 +27,9 @@ var etcdNames = [command.Kinds]string{
 
 // meter implements apply.Meter.
 type meter struct {
-	n     *Node
-	c     *core
-	ops   byKind
-	quota int64
+	n   *Node
+	c   *core
+	ops byKind
 }
 
 // byKind are histograms of the kinds of commands, by success.
@@ -68,7 +67,7 @@ func (m *meter) Applied(e *command.Entry, t apply.Tally, nanoseconds int64) {
 			m.ops[k][0].ObserveMany(each, uint64(failed))
 		}
 	}
-	if m.quota > 0 && m.c.backend.Size()+keyOverhead > m.quota {
+	if !m.n.hasRoom(m.c, 0) {
 		m.n.outgrown(e)
 	}
 	if limit := m.n.cfg.WarningApply; limit > 0 && nanoseconds > int64(limit) {

@@ -276,7 +276,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 		Met:        c.backups.Met,
 		Fatal:      n.fatal,
 		Fence:      n.fence,
-		Meter:      &meter{n, c, newByKind(n.cfg.Metrics.Server.Applied), n.cfg.QuotaBytes},
+		Meter:      &meter{n, c, newByKind(n.cfg.Metrics.Server.Applied)},
 		Precompile: n.precompile,
 		Codes:      n.codes,
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -82,7 +83,7 @@ func TestAFullFileOfAServerThatIsNotAsked(t *testing.T) {
 
 // What extensions write raises the alarm, whatever the request: the log then refuses what puts keys.
 func TestCallsRaiseNoSpace(t *testing.T) {
-	c := newCluster(t, 1, 2)
+	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.QuotaBytes = 1 << 20 })
 	c.ready()
 	c.put(0, "/em/writes", `
 		local function write() put("/t/" .. revision(), "1") return 1 end
@@ -97,7 +98,21 @@ func TestCallsRaiseNoSpace(t *testing.T) {
 	defer func() { s.handle.Close() }()
 	n, key := c.nodes[0], []byte("/call")
 	read, remove := &pb.RangeRequest{Key: key}, &pb.DeleteRangeRequest{Key: key}
-	n.cfg.QuotaBytes = 1 // the file is full from now on
+	disarm := func() {
+		n.raising.mu.Lock()
+		attempt := n.raising.done
+		n.raising.mu.Unlock()
+		if attempt != nil {
+			<-attempt
+		}
+		_, err := n.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1})
+		require.NoError(t, err)
+	}
+	for err := error(nil); !errors.Is(err, fault.NoSpace); {
+		_, err = n.Put(t.Context(), &pb.PutRequest{Key: []byte("/full"), Value: make([]byte, 3<<10)})
+	}
+	require.False(t, n.hasRoom(n.current(), 0))
+	disarm()
 	for what, call := range map[string]func() error{
 		"read": func() error {
 			_, err := n.Range(t.Context(), read)
@@ -137,14 +152,7 @@ func TestCallsRaiseNoSpace(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, fault.NoSpace, what)
 		}
-		n.raising.mu.Lock()
-		attempt := n.raising.done
-		n.raising.mu.Unlock()
-		if attempt != nil {
-			<-attempt
-		}
-		_, err := n.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1})
-		require.NoError(t, err)
+		disarm()
 	}
 }
 
