@@ -190,6 +190,21 @@ func TestPeerCanMoveAndBeRemoved(t *testing.T) {
 	require.Error(t, servers[1].UpdatePeer(2, nil))
 }
 
+// New URLs are dialled once the link that there is has ended: the peer may be told of them before it listens there, and they may
+// be wrong.
+func TestNewURLsKeepALinkThatWorks(t *testing.T) {
+	servers := cluster(t, 2, nil)
+	servers[1].awaitLink(t, 2)
+	require.NoError(t, servers[1].UpdatePeer(2, []string{"http://127.0.0.1:1"}))
+	require.True(t, servers[1].Send(2, call(1)))
+	eventually(t, func() bool { return len(servers[2].calls(1)) == 1 }, "it is heard")
+	require.True(t, servers[1].Connected(2))
+	require.Zero(t, servers[1].timesUnreachable(2))
+
+	servers[2].kill()
+	servers[1].awaitLog(t, "dial http://127.0.0.1:1")
+}
+
 // A peer with several URLs is reached by any that works.
 func TestSecondURLIsTried(t *testing.T) {
 	b := start(t, setup{id: 2})

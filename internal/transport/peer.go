@@ -59,8 +59,6 @@ type peer struct {
 	mu    sync.Mutex
 	addrs []addr
 	next  int
-	// Ends the present attempt or link.
-	cut context.CancelCauseFunc
 
 	// The link from the peer; see accept.go.
 	incoming
@@ -86,6 +84,8 @@ func newPeer(t *Transport, id uint64, addrs []addr) *peer {
 	return p
 }
 
+// setAddrs is for the next attempt. A link that there is is kept as long as it works: a peer may be given URLs before it listens
+// there, or wrong ones.
 func (p *peer) setAddrs(addrs []addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,20 +93,15 @@ func (p *peer) setAddrs(addrs []addr) {
 		return
 	}
 	p.addrs, p.next = addrs, 0
-	if p.cut != nil {
-		p.cut(errMoved)
-	}
 }
 
-// attempt returns the address to dial now, and the context of the attempt.
-func (p *peer) attempt() (context.Context, context.CancelCauseFunc, addr) {
+// addr returns the address to dial now.
+func (p *peer) addr() addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.addrs[p.next%len(p.addrs)]
 	p.next++
-	ctx, cut := context.WithCancelCause(p.life)
-	p.cut = cut
-	return ctx, cut, a
+	return a
 }
 
 // seen is called when the peer has been in contact.
@@ -185,8 +180,9 @@ func (p *peer) report(err error, reported string) string {
 
 // converse dials once and, if the peer accepts, sends until the link breaks.
 func (p *peer) converse() (wasUp bool, err error) {
-	ctx, cut, a := p.attempt()
+	ctx, cut := context.WithCancelCause(p.life)
 	defer cut(nil)
+	a := p.addr()
 	conn, err := a.dial(p.t.o.Silence)
 	if err != nil {
 		return false, err

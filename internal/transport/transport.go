@@ -228,7 +228,7 @@ func (t *Transport) ConnectedSince(id uint64) time.Time {
 	return time.Time{}
 }
 
-// UpdatePeer adds a peer, or gives a known one other URLs.
+// UpdatePeer adds a peer, or gives a known one other URLs, for when there is no link to it.
 func (t *Transport) UpdatePeer(id uint64, urls []string) error {
 	addrs, err := parseURLs(urls, t.o.TLS)
 	if err != nil {
@@ -296,6 +296,5 @@ var (
 	errRemoved  = errors.New("peer removed")
 	errSilent   = errors.New("link has been silent for too long")
 	errNoAnswer = errors.New("no answer to the dial")
-	errMoved    = errors.New("peer has new URLs")
 	errReplaced = errors.New("replaced by a newer link of the same server")
 )
