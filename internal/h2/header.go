@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
+	"golang.org/x/net/http/httpguts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -44,6 +46,9 @@ const (
 	// mostKeys is for how many keys metadata has room from the beginning.
 	mostKeys = 32
 )
+
+// pseudoFields are those of requests, RFC 9113 §8.3.1.
+var pseudoFields = [...]string{":method", ":scheme", ":path", ":authority"}
 
 // headers decodes the header blocks of a connection.
 type headers struct {
@@ -133,10 +138,14 @@ func (h *headers) parse(badTimeout error) *request {
 	if badTimeout != nil {
 		r.malformed("malformed grpc-timeout: %v", badTimeout)
 	}
-	var verb, scheme, authority, contentType string
-	regular, hasPath := false, false
+	var pseudo [len(pseudoFields)]string
+	var seen [len(pseudoFields)]bool
+	contentType, regular := "", false
 	for i := range h.fields {
 		f := &h.fields[i]
+		if !httpguts.ValidHeaderFieldValue(f.value) {
+			return &request{err: protocolError}
+		}
 		if !strings.HasPrefix(f.name, ":") {
 			regular = true
 			if !r.field(f, &contentType) {
@@ -144,23 +153,14 @@ func (h *headers) parse(badTimeout error) *request {
 			}
 			continue
 		}
-		var of *string
-		switch f.name {
-		case ":method":
-			of = &verb
-		case ":scheme":
-			of = &scheme
-		case ":path":
-			of, hasPath = &r.path, true
-		case ":authority":
-			of = &authority
-		}
-		if regular || of == nil || *of != "" {
+		at := slices.Index(pseudoFields[:], f.name)
+		if regular || at < 0 || seen[at] {
 			return &request{err: protocolError}
 		}
-		*of = f.value
+		pseudo[at], seen[at] = f.value, true
 	}
-	if verb == "" || scheme == "" || !hasPath || r.path == "" {
+	verb, scheme, authority := pseudo[0], pseudo[1], pseudo[3]
+	if r.path = pseudo[2]; verb == "" || scheme == "" || r.path == "" {
 		return &request{err: protocolError}
 	}
 	if authority == "" && len(r.md["host"]) == 1 {
@@ -176,8 +176,6 @@ func (h *headers) parse(badTimeout error) *request {
 // field takes a field that isn't a pseudo-header, and reports whether it is permitted.
 func (r *request) field(f *entry, contentType *string) bool {
 	switch f.name {
-	case "":
-		return false
 	case "content-type":
 		*contentType = f.value
 		return true
@@ -193,7 +191,7 @@ func (r *request) field(f *entry, contentType *string) bool {
 	case "grpc-timeout":
 		return true
 	}
-	if strings.ContainsFunc(f.name, func(c rune) bool { return c >= 'A' && c <= 'Z' }) {
+	if !httpguts.ValidHeaderFieldName(f.name) || strings.ContainsFunc(f.name, unicode.IsUpper) {
 		return false
 	}
 	if reserved(f.name) {

@@ -58,6 +58,16 @@ func (w *wire) begin(id uint32, method string, more ...string) {
 	require.NoError(w.t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.block(method, more...), EndHeaders: true}))
 }
 
+// pseudo begins a call whose pseudo-headers are these and then those of any call but the path.
+func (w *wire) pseudo(id uint32, fields ...string) {
+	w.buf.Reset()
+	fields = append(fields, ":method", "POST", ":scheme", "http", "content-type", "application/grpc")
+	for i := 0; i < len(fields); i += 2 {
+		require.NoError(w.t, w.hpk.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	require.NoError(w.t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.buf.Bytes(), EndHeaders: true}))
+}
+
 func (w *wire) raw(b ...byte) {
 	_, err := w.Write(b)
 	require.NoError(w.t, err)
@@ -172,6 +182,16 @@ func TestStreamErrors(t *testing.T) {
 		code http2.ErrCode
 	}{
 		"an upper-case name":   {func(w *wire) { w.begin(1, "EmptyCall", "Upper", "x") }, http2.ErrCodeProtocol},
+		"CR and LF":            {func(w *wire) { w.begin(1, "EmptyCall", "a", "x\r\nb: y") }, http2.ErrCodeProtocol},
+		"LF":                   {func(w *wire) { w.begin(1, "EmptyCall", "a", "x\ny") }, http2.ErrCodeProtocol},
+		"a zero byte":          {func(w *wire) { w.begin(1, "EmptyCall", "a", "x\x00y") }, http2.ErrCodeProtocol},
+		"a space in a name":    {func(w *wire) { w.begin(1, "EmptyCall", "a b", "x") }, http2.ErrCodeProtocol},
+		"a colon in a name":    {func(w *wire) { w.begin(1, "EmptyCall", "a:b", "x") }, http2.ErrCodeProtocol},
+		"LF in a name":         {func(w *wire) { w.begin(1, "EmptyCall", "a\n", "x") }, http2.ErrCodeProtocol},
+		"no name":              {func(w *wire) { w.begin(1, "EmptyCall", "", "x") }, http2.ErrCodeProtocol},
+		"LF in the path":       {func(w *wire) { w.begin(1, "Empty\nCall") }, http2.ErrCodeProtocol},
+		"two paths":            {func(w *wire) { w.pseudo(1, ":path", "", ":path", "/grpc.testing.TestService/EmptyCall") }, http2.ErrCodeProtocol},
+		"two verbs":            {func(w *wire) { w.pseudo(1, ":method", "", ":path", "/grpc.testing.TestService/EmptyCall") }, http2.ErrCodeProtocol},
 		"a connection's":       {func(w *wire) { w.begin(1, "EmptyCall", "connection", "x") }, http2.ErrCodeProtocol},
 		"te":                   {func(w *wire) { w.begin(1, "EmptyCall", "te", "gzip") }, http2.ErrCodeProtocol},
 		"a late pseudo-header": {func(w *wire) { w.begin(1, "EmptyCall", ":path", "x") }, http2.ErrCodeProtocol},
