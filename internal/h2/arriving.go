@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Room is memory for messages that are arriving, and for large headers. Its methods are called by any number of
+// Room is memory for what is arriving: messages, calls, and large headers. Its methods are called by any number of
 // goroutines, with locks held: they don't wait.
 type Room interface {
 	// Take takes so many bytes, or says with a gRPC status that there are none.
@@ -22,15 +22,17 @@ const (
 	// arriveWithin is how long a message may take to arrive when there is no room for another
 	// like it.
 	arriveWithin = 10 * time.Second
+	// freeCalls is how many unary calls of a connection may wait for their messages without room for themselves.
+	freeCalls = 256
 )
 
-// arrival is the room that a call has: for its headers until it ends, for its messages until its handler takes
-// them. Guarded by conn.mu.
+// arrival is the room that a call has: for its headers and itself until it ends, for its messages until its handler
+// takes them. Guarded by conn.mu.
 type arrival struct {
-	room    Room // of messages; nil: there is always some
-	headers int
-	held    int // of messages
-	late    *time.Timer
+	room Room // of messages; nil: there is always some
+	call int  // the headers', and perhaps the call's own
+	held int  // of messages
+	late *time.Timer
 }
 
 // admit takes room for a message of n bytes, all of them at once: if each took more as it arrives,
@@ -61,26 +63,46 @@ func (a *arrival) release() {
 func (c *conn) release(st *stream) {
 	a := &st.in.arrival
 	a.release()
-	if a.headers > 0 {
-		c.s.o.Room.Give(a.headers)
-		a.headers = 0
+	if a.call > 0 {
+		c.s.o.Room.Give(a.call)
+		a.call = 0
 	}
 }
 
-// roomFor takes the room for the headers of a call, or says why there is none.
-func (c *conn) roomFor(r *request) *status.Status {
-	if room := c.s.o.Room; room != nil && r.size > 0 {
-		if err := room.Take(r.size); err != nil {
+// holds is what a call is to find room for: its headers, and itself if many others of the connection wait for
+// their messages. Such calls aren't counted anywhere else. With mu held.
+func (c *conn) holds(r *request) int {
+	switch {
+	case c.s.o.Room == nil:
+		return 0
+	case r.method.unary != nil && c.begun >= freeCalls:
+		return r.size + weight
+	default:
+		return r.size
+	}
+}
+
+// roomFor takes the room for what a call holds, or says why there is none.
+func (c *conn) roomFor(n int) *status.Status {
+	if n > 0 {
+		if err := c.s.o.Room.Take(n); err != nil {
 			return status.Convert(err)
 		}
 	}
 	return nil
 }
 
-// watch ends a call whose message or headers hold room that others need, and whose message doesn't arrive. With mu
-// held.
+// start notes that the handler of a unary call runs, or never will. With mu held.
+func (c *conn) start(st *stream) {
+	if st.begun {
+		st.begun = false
+		c.begun--
+	}
+}
+
+// watch ends a call that holds room that others need, and whose message doesn't arrive. With mu held.
 func (c *conn) watch(st *stream) {
-	if a := &st.in.arrival; a.held+a.headers > 0 && a.late == nil && !st.started {
+	if a := &st.in.arrival; a.held+a.call > 0 && a.late == nil && !st.started {
 		a.late = time.AfterFunc(c.s.o.arriveWithin, func() { c.late(st) })
 	}
 }
@@ -89,7 +111,7 @@ func (c *conn) late(st *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := &st.in.arrival
-	n := a.held + a.headers
+	n := a.held + a.call
 	if n == 0 || st.started || st.closed {
 		return
 	}
@@ -102,5 +124,6 @@ func (c *conn) late(st *stream) {
 	c.release(st)
 	st.in.part, st.in.ready = nil, nil
 	st.failure, st.started = err, true
+	c.start(st)
 	go st.runUnary()
 }

@@ -272,3 +272,36 @@ func TestLateBehindHeaders(t *testing.T) {
 	w.answered(1)
 	require.EqualValues(t, 60<<10, free.left.Load())
 }
+
+// Calls without a message need room for themselves if a connection has many of them, and not if they go on.
+func TestManyCallsWithoutMessages(t *testing.T) {
+	free := newRoom(100 << 10)
+	r := newRig(t, h2.Options{Room: free})
+	w := dialWire(t, r.addr)
+	d := w.drain()
+	w.write(calls(w, 1, 1000, "UnaryCall"), 1)
+	require.NoError(t, w.WritePing(false, [8]byte{}))
+	<-d.pinged
+	require.Zero(t, free.left.Load())
+	_, err := r.cli.EmptyCall(context10(t), &grpc_testing.Empty{})
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	<-d.done
+	require.Eventually(t, func() bool { return free.left.Load() == 100<<10 }, 10*time.Second, time.Millisecond)
+
+	free.left.Store(0)
+	other := dialWire(t, r.addr)
+	for id := uint32(1); id < 2000; id += 2 {
+		other.begin(id, "EmptyCall")
+		require.NoError(t, other.WriteData(id, true, make([]byte, 5)))
+		other.answered(id)
+	}
+	require.Zero(t, free.left.Load())
+	for id := uint32(2001); id < 2001+2*300; id += 2 {
+		other.begin(id, "EmptyCall")
+		require.NoError(t, other.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	other.begin(4001, "EmptyCall")
+	require.NoError(t, other.WriteData(4001, true, make([]byte, 5)))
+	until(other, func(f *http2.HeadersFrame) bool { return f.StreamID == 4001 && !f.StreamEnded() })
+}

@@ -52,6 +52,7 @@ type conn struct {
 	streams   map[uint32]*stream
 	lastID    uint32 // the client's highest
 	abandoned int
+	begun     int // unary calls whose handlers don't run yet
 	budget    budget
 	waiting   bool // the reader, for room
 	dead      bool

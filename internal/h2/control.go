@@ -117,8 +117,10 @@ func (c *conn) requested(f frame, block []byte) error {
 		c.out = appendReset(c.out, f.stream, r.err)
 		return c.budget.spend(streamFault)
 	}
+	room := 0
 	if refusal == nil {
-		refusal = c.roomFor(r)
+		room = c.holds(r)
+		refusal = c.roomFor(room)
 	}
 	if refusal != nil {
 		b := appendStatus(nil, max(r.httpStatus, http.StatusOK))
@@ -130,16 +132,14 @@ func (c *conn) requested(f frame, block []byte) error {
 		c.budget.earn(perCall)
 		return nil
 	}
-	c.begin(f.stream, r, ctx, timeout, last)
+	c.begin(f.stream, r, ctx, timeout, room, last)
 	return nil
 }
 
-// begin makes a call. With mu held.
-func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Duration, last bool) {
+// begin makes a call, which holds so much room. With mu held.
+func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Duration, room int, last bool) {
 	st := &stream{c: c, id: id, req: r, base: ctx, sendWindow: c.initialWindow, recvWindow: int64(c.s.o.StreamWindow)}
-	if c.s.o.Room != nil {
-		st.in.arrival.headers = r.size
-	}
+	st.in.arrival.call = room
 	c.streams[id] = st
 	c.budget.earn(perCall)
 	if timeout > 0 {
@@ -150,6 +150,8 @@ func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Du
 		st.started = true
 		go st.run()
 	} else {
+		st.begun = true
+		c.begun++
 		st.in.arrival.room = c.s.o.Room
 		c.watch(st)
 	}

@@ -169,6 +169,7 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 		st.wake()
 	} else if !st.started && (st.failure != nil || last) {
 		st.started = true
+		c.start(st)
 		if st.small() {
 			c.inline = st
 		} else {

@@ -180,6 +180,7 @@ func (c *conn) remove(st *stream) {
 	c.blocked.remove(st)
 	c.discard(st)
 	c.release(st)
+	c.start(st)
 	if len(c.streams) == 0 {
 		c.idleSince = c.heard
 	}

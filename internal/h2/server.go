@@ -33,7 +33,7 @@ type Options struct {
 	MaxHeaderList  uint32 // bytes of a request's headers, 32 more for each; 64 KiB (grpc-go: 16 MiB)
 	StreamWindow   int32  // bytes that a client may send to a call ahead of its handler, 64 KiB
 	ConnWindow     int32  // bytes under way to a connection, 1 MiB
-	Room           Room   // for large headers, and messages of unary calls that come in more than one frame; nil: no bound
+	Room           Room   // for large headers, many calls without messages, and messages of unary calls that come in more than one frame; nil: no bound
 
 	PingInterval        time.Duration // clients' pings closer than this end the connection; 5 min
 	PingsWithoutStreams bool          // they may come at that rate while no call is under way

@@ -32,6 +32,7 @@ type stream struct {
 	remoteEnded bool // the client has sent all
 	closed      bool // it isn't in conn.streams
 	turn        turn // in conn.blocked
+	begun       bool // it counts for conn.begun
 	started     bool // its handler runs
 	headersSent bool
 	header      metadata.MD

@@ -270,35 +270,47 @@ func TestAnswersNeverRead(t *testing.T) {
 	x.check(t, term)
 }
 
-// Clients without a user begin calls of some 31 bytes each, whose headers are 50 KB (an index of one byte stands for
-// 3.6 KB of them), and don't go on.
-func TestHeadersWithoutEnd(t *testing.T) {
-	x := start(t, 1)
-	term := x.term(t)
-	for range 4 {
-		nc, err := net.Dial("tcp", strings.TrimPrefix(x.Servers[0].ClientURL, "http://"))
-		require.NoError(t, err)
-		defer nc.Close()
-		go func() { _, _ = io.Copy(io.Discard, nc) }()
-		_, err = nc.Write(headers(t, scale(4000, 30_000)))
-		require.NoError(t, err)
+// Clients without a user begin calls, as fast as they can, and don't go on: with headers of 50 KB, which take 31 bytes (an
+// index of one byte stands for 3.6 KB of them), or of a few, and of streams.
+func TestCallsThatOnlyBegin(t *testing.T) {
+	for name, c := range map[string]struct {
+		method   string
+		large    int // fields
+		short, n int // on each connection
+	}{
+		"large headers": {pb.KV_Put_FullMethodName, 14, 4000, 30_000},
+		"small headers": {pb.KV_Put_FullMethodName, 0, 40_000, 70_000},
+		"streams":       {pb.Watch_Watch_FullMethodName, 0, 20_000, 70_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := start(t, 1)
+			term := x.term(t)
+			for range 8 {
+				nc, err := net.Dial("tcp", strings.TrimPrefix(x.Servers[0].ClientURL, "http://"))
+				require.NoError(t, err)
+				defer nc.Close()
+				go func() { _, _ = io.Copy(io.Discard, nc) }()
+				_, err = nc.Write(begun(t, c.method, c.large, scale(c.short, c.n)))
+				require.NoError(t, err)
+			}
+			time.Sleep(2 * time.Second)
+			x.check(t, term)
+		})
 	}
-	time.Sleep(2 * time.Second)
-	x.check(t, term)
 }
 
-// headers begin n calls.
-func headers(t *testing.T, n int) []byte {
+// begun is the beginnings of n calls, each with so many large headers.
+func begun(t *testing.T, method string, large, n int) []byte {
 	var all, block bytes.Buffer
 	_, _ = all.WriteString(http2.ClientPreface)
 	f, e := http2.NewFramer(&all, nil), hpack.NewEncoder(&block)
 	require.NoError(t, f.WriteSettings())
 	for id := uint32(1); id < 2*uint32(n); id += 2 {
 		block.Reset()
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.KV_Put_FullMethodName}, {"content-type", "application/grpc"}} {
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {"content-type", "application/grpc"}} {
 			require.NoError(t, e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 		}
-		for range 14 {
+		for range large {
 			require.NoError(t, e.WriteField(hpack.HeaderField{Name: "x-bin", Value: strings.Repeat("AAAA", 900)}))
 		}
 		require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}))
