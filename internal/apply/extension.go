@@ -150,7 +150,7 @@ func (x *execution) supervise(t *tally, handler func() (*extension.Outcome, erro
 		x.working = began
 	}
 	out, err := handler()
-	if err == nil && x.m.alarms.Load().noSpace && takesSpace(out.Writes) {
+	if err == nil && x.m.alarms.Load().noSpace && out.TakesSpace() {
 		err = fault.NoSpace
 	}
 	if err == nil {
@@ -268,15 +268,6 @@ func (x *execution) settleBlock(resp proto.Message) {
 	if r, ok := resp.(*pb.RangeResponse); ok && x.awaited != nil && x.m.Level() >= levelOfSettledBlocks {
 		r.Kvs = x.blocked()
 	}
-}
-
-func takesSpace(writes []extension.Write) bool {
-	for _, w := range writes {
-		if !w.Delete {
-			return true
-		}
-	}
-	return false
 }
 
 // commit carries out the writes that a handler has collected, and passes the previous

@@ -2,6 +2,7 @@ package extension
 
 import (
 	"errors"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -56,6 +57,11 @@ type Outcome struct {
 
 	// Of an event: it is kept from the clients that use the extension.
 	Suppress bool
+}
+
+// TakesSpace reports whether the writes are refused while the alarm NOSPACE is active.
+func (o *Outcome) TakesSpace() bool {
+	return slices.ContainsFunc(o.Writes, func(w Write) bool { return !w.Delete })
 }
 
 // call is one running handler, the host of its script.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -67,8 +68,8 @@ func (m *meter) Applied(e *command.Entry, t apply.Tally, nanoseconds int64) {
 			m.ops[k][0].ObserveMany(each, uint64(failed))
 		}
 	}
-	if !m.n.hasRoom(m.c, 0) {
-		m.n.outgrown(e)
+	if !m.n.hasRoom(m.c, 0) && slices.ContainsFunc(e.Commands, takesRoom) {
+		m.n.outgrown()
 	}
 	if limit := m.n.cfg.WarningApply; limit > 0 && nanoseconds > int64(limit) {
 		m.n.cfg.Metrics.Server.SlowApplies.Inc()
@@ -132,6 +133,9 @@ func describe(c *command.Command) string {
 // Called implements apply.Meter.
 func (m *meter) Called(name string, nanoseconds int64, out *extension.Outcome, err error) {
 	m.logCall(name, out, err)
+	if err == nil && !m.n.hasRoom(m.c, 0) && out.TakesSpace() {
+		m.n.outgrown()
+	}
 	if tell := m.n.cfg.Observe.ExtensionCalled; tell != nil {
 		tell(extensionCall(name, nanoseconds, out, err))
 	}

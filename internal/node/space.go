@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -30,15 +29,15 @@ func (n *Node) grows(bytes int) {
 	}
 }
 
-// outgrown raises the alarm because of what an entry puts, though the file of this server is full: another server has
+// outgrown raises the alarm because of what a command, or an extension, puts, though the file of this server is full: another server has
 // let it in, by its own file, which may be smaller, as it was defragmented, or by a higher quota.
-func (n *Node) outgrown(e *command.Entry) {
-	if n.core.Load() != nil && slices.ContainsFunc(e.Commands, takesRoom) {
+func (n *Node) outgrown() {
+	if n.core.Load() != nil {
 		n.raiseNoSpace()
 	}
 }
 
-// takesRoom reports whether a command is one that is refused without space.
+// takesRoom reports whether a command is one that is refused without space, whatever extensions write because of it.
 func takesRoom(c command.Command) bool {
 	kind, body := c.Kind, c.Body
 	if kind == command.InSession {
@@ -47,6 +46,13 @@ func takesRoom(c command.Command) bool {
 			return false
 		}
 		kind, body = q.Kind, q.Body
+	}
+	if kind == command.Extended {
+		call, err := command.DecodeCall(body)
+		if err != nil {
+			return false
+		}
+		kind, body = call.Kind, call.Body
 	}
 	if kind == command.Txn {
 		r := new(pb.TxnRequest)

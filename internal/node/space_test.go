@@ -81,6 +81,35 @@ func TestAFullFileOfAServerThatIsNotAsked(t *testing.T) {
 	s.handle.Close()
 }
 
+// So do puts that concern extensions, a registration, say, and what these write, because of reads and of deletions.
+func TestAFullFileOfAServerThatIsNotAskedAndExtensions(t *testing.T) {
+	c := newCluster(t, 3, 2, func(cfg *Config) {
+		if cfg.ID == 1 {
+			cfg.QuotaBytes = 1
+		}
+	})
+	c.ready()
+	n := c.nodes[1]
+	raised := func(what string) {
+		require.Eventually(t, func() bool { return len(c.alarms()) > 0 }, 10*time.Second, 20*time.Millisecond, what)
+		require.Equal(t, uint64(1), c.alarms()[0].MemberID, what)
+		c.disarm()
+	}
+	c.put(1, "/em/writes", `
+		return {
+			scope = { "/t/" },
+			operations = { { op = "read", key = "/call" } }, events = { { event = "deleted", prefix = "/t/" } },
+			read = function() put("/t/k", "1") return 1 end, event = function() put("/t/gone", "1") end,
+		}`)
+	raised("registration")
+	_, err := n.Range(t.Context(), &pb.RangeRequest{Key: []byte("/call")})
+	require.NoError(t, err)
+	raised("call")
+	_, err = n.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("/t/k")})
+	require.NoError(t, err)
+	raised("event")
+}
+
 // What extensions write raises the alarm, whatever the request: the log then refuses what puts keys.
 func TestCallsRaiseNoSpace(t *testing.T) {
 	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.QuotaBytes = 1 << 20 })
@@ -98,21 +127,11 @@ func TestCallsRaiseNoSpace(t *testing.T) {
 	defer func() { s.handle.Close() }()
 	n, key := c.nodes[0], []byte("/call")
 	read, remove := &pb.RangeRequest{Key: key}, &pb.DeleteRangeRequest{Key: key}
-	disarm := func() {
-		n.raising.mu.Lock()
-		attempt := n.raising.done
-		n.raising.mu.Unlock()
-		if attempt != nil {
-			<-attempt
-		}
-		_, err := n.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1})
-		require.NoError(t, err)
-	}
 	for err := error(nil); !errors.Is(err, fault.NoSpace); {
 		_, err = n.Put(t.Context(), &pb.PutRequest{Key: []byte("/full"), Value: make([]byte, 3<<10)})
 	}
 	require.False(t, n.hasRoom(n.current(), 0))
-	disarm()
+	c.disarm()
 	for what, call := range map[string]func() error{
 		"read": func() error {
 			_, err := n.Range(t.Context(), read)
@@ -152,8 +171,21 @@ func TestCallsRaiseNoSpace(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, fault.NoSpace, what)
 		}
-		disarm()
+		c.disarm()
 	}
+}
+
+// disarm lowers the alarm of the first server, once none is being raised.
+func (c *cluster) disarm() {
+	n := c.nodes[0]
+	n.raising.mu.Lock()
+	attempt := n.raising.done
+	n.raising.mu.Unlock()
+	if attempt != nil {
+		<-attempt
+	}
+	_, err := n.Alarm(c.t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: 1})
+	require.NoError(c.t, err)
 }
 
 func (c *cluster) alarms() []*pb.AlarmMember {
