@@ -106,7 +106,9 @@ func TestASnapshotIsFollowedByTheLog(t *testing.T) {
 	c := newCluster(t, 3, 2, shortLog)
 	c.stop(2)
 	var writers sync.WaitGroup
+	defer writers.Wait()
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	for w := range 8 {
 		writers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
