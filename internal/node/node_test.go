@@ -55,6 +55,8 @@ func newCluster(t testing.TB, size, partitions int, set ...func(*Config)) *clust
 			c.stop(i)
 		}
 	})
+	// The first election needs no timeout: one server campaigns at once, as after a change of the number of partitions.
+	c.nodes[rand.IntN(size)].current().replica.Start(true)
 	return c
 }
 
