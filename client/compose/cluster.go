@@ -42,6 +42,8 @@ type cluster struct {
 	readable atomic.Int32
 	// moves counts the changes of the members that are connected to. Calls behind one go to others than streams from before.
 	moves atomic.Int64
+	// suspected: the near member is being probed.
+	suspected atomic.Bool
 
 	mu      sync.Mutex
 	near    dialled[*engine.Client]
@@ -164,9 +166,18 @@ func (c *cluster) voter(ctx context.Context) (*clientv3.Client, error) {
 	if len(c.of.Near) == 0 || c.of.Kind == Stoa || c.learner.Load() {
 		return c.deciding(ctx)
 	}
+	if err := c.probe(ctx, near); err != nil {
+		return nil, err
+	}
+	return c.deciding(ctx)
+}
+
+// probe makes a linearizable read at the near member, and leaves one that doesn't answer it, because it keeps silent or is cut off from
+// the others. A learner's refusal is an answer, and remembered.
+func (c *cluster) probe(ctx context.Context, near *engine.Client) error {
 	asking, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	_, err = near.Get(asking, firstKey, clientv3.WithCountOnly())
+	_, err := near.Get(asking, firstKey, clientv3.WithCountOnly())
 	switch {
 	case err == nil:
 	case isLearner(err):
@@ -175,9 +186,24 @@ func (c *cluster) voter(ctx context.Context) (*clientv3.Client, error) {
 		if ctx.Err() == nil {
 			c.leave()
 		}
-		return nil, err
+		return err
 	}
-	return c.deciding(ctx)
+	return nil
+}
+
+// suspect probes the near member beside those who don't leave it themselves, when a request of theirs has failed.
+func (c *cluster) suspect() {
+	if c.learner.Load() || !c.suspected.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer c.suspected.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*c.cfg.Timeout)
+		defer cancel()
+		if near, err := c.dial(ctx); err == nil {
+			_ = c.probe(ctx, near)
+		}
+	}()
 }
 
 func (c *cluster) nearest() *clientv3.Client {
@@ -225,17 +251,24 @@ func (c *cluster) comeBack() {
 	}
 }
 
-// answers reports whether the preferred member serves again.
+// answers reports whether the preferred member serves again: what needs a quorum, too, unless those that are connected to don't either.
 func (c *cluster) answers(near *engine.Client) bool {
 	conn, err := near.Dial(c.members[0])
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
+	if by := pb.NewKVClient(conn); c.hasAnswer(by, true) {
+		return c.learner.Load() || c.hasAnswer(by, false) || !c.hasAnswer(clientv3.RetryKVClient(near.Client), false)
+	}
+	return false
+}
+
+func (c *cluster) hasAnswer(by pb.KVClient, serializable bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.DialTimeout)
 	defer cancel()
-	_, err = pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true})
-	return !isCutOff(err) // to say that the user may not read it is an answer
+	_, err := by.Range(ctx, &pb.RangeRequest{Key: []byte(firstKey), Serializable: serializable, CountOnly: true})
+	return !isCutOff(err) || isLearner(err) // to say that the user may not read it is an answer
 }
 
 func (c *cluster) close() {

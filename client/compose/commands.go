@@ -66,6 +66,7 @@ func (c *Client) Commands(clusters ...string) (*Commands, error) {
 	}
 	s.q = queue.NewClient(queue.ClientConfig{
 		Clusters: set, Dial: c.shared.dial, Limits: queue.Limits(0), Pending: c.core.cfg.Pending, Had: s.had,
+		Retrying: func(cluster string, _ error) { c.shared.suspect(cluster) },
 	})
 	s.off = context.AfterFunc(c.core.ctx, s.q.Close)
 	return s, nil
@@ -88,6 +89,24 @@ func (s *shared) set(names []string) ([]string, error) {
 // dial returns the client of a cluster, and waits until it can.
 func (s *shared) dial(ctx context.Context, name string) (*clientv3.Client, error) {
 	return s.clusters[slices.Index(s.routes.names, name)].dialAgain(ctx, nil)
+}
+
+// suspect has a member of a cluster left if it keeps silent, or is cut off from the others.
+func (s *shared) suspect(name string) { s.clusters[slices.Index(s.routes.names, name)].suspect() }
+
+// suspecting has members left that may be the reason for an error of an executor, in one cluster or, if none is named, in any of its set.
+// It goes on with the same clients.
+func (s *shared) suspecting(set []string, tell func(string, error)) func(string, error) {
+	return func(cluster string, err error) {
+		for _, name := range set {
+			if cluster == "" || cluster == name {
+				s.suspect(name)
+			}
+		}
+		if tell != nil {
+			tell(cluster, err)
+		}
+	}
 }
 
 // Send appends a command to the queue: puts and deletions of single keys, without leases and
@@ -188,6 +207,7 @@ func (c *Client) CarryOut(ctx context.Context, o CarryOutOptions) error {
 		if o.Observe != nil {
 			q.Observer = o.Observe(set)
 		}
+		q.Observer.Failed, q.Observer.Retrying = c.shared.suspecting(set, q.Observer.Failed), c.shared.suspecting(set, q.Observer.Retrying)
 		queues = append(queues, q)
 	}
 	ctx, cancel := context.WithCancel(ctx)

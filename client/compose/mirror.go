@@ -110,6 +110,7 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 	if o.Observe != nil {
 		observer = o.Observe(m.Mirror)
 	}
+	observer.Failed, observer.Retrying = m.suspecting(observer.Failed), m.suspecting(observer.Retrying)
 	home, err := m.home.dialAgain(ctx, observer.Failed)
 	if err != nil {
 		return nil // the context has ended
@@ -126,6 +127,17 @@ func (m *mirrorOf) run(ctx context.Context, o MirrorOptions) error {
 		return fmt.Errorf("compose: the mirror of %q in cluster %q: %w", m.Prefix, m.Target, err)
 	}
 	return nil
+}
+
+// suspecting has members left that may be the reason for an error of the worker. It goes on with the same clients.
+func (m *mirrorOf) suspecting(tell func(error)) func(error) {
+	return func(err error) {
+		m.home.suspect()
+		m.target.suspect()
+		if tell != nil {
+			tell(err)
+		}
+	}
 }
 
 // dialAgain makes the cluster's client, again until it succeeds or ctx ends.

@@ -43,6 +43,8 @@ type ClientConfig struct {
 	// Had is called before a command is told to be done, with revisions at which the clusters,
 	// in the order of the set, have had it: 0 for one that never had any. It may be nil.
 	Had func(revisions []int64)
+	// Retrying: a request to a cluster failed and is sent again. It may be nil, and must not block.
+	Retrying func(cluster string, err error)
 }
 
 // Client appends the commands of one client to a queue, in the order of its calls. It may be used by
@@ -218,7 +220,16 @@ type batches struct {
 	added  int // commands of waiting that the sender has
 }
 
-var retry = cluster.Retry(nil)
+// retry repeats requests to the queue's cluster.
+func (q *Client) retry(ctx context.Context, err error) bool {
+	return cluster.Retry(q.retrying)(ctx, err)
+}
+
+func (q *Client) retrying(err error) {
+	if q.cfg.Retrying != nil {
+		q.cfg.Retrying(q.home, err)
+	}
+}
 
 // grant makes the lease and the key.
 func (b *batches) grant(ctx context.Context) error {
@@ -237,7 +248,7 @@ func (b *batches) grant(ctx context.Context) error {
 				go drain(alive)
 			}
 			return err
-		case !retry(ctx, err):
+		case !b.retry(ctx, err):
 			return err
 		}
 		b.name = rand.Text() // a late put of the key before has a key of its own
@@ -292,7 +303,7 @@ func (b *batches) batch(ctx context.Context, number int64, value []byte) error {
 	lost := false
 	for {
 		a, err := b.ask(ctx, number, value)
-		if err != nil && retry(ctx, err) {
+		if err != nil && b.retry(ctx, err) {
 			lost = true
 			continue
 		}

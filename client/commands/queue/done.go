@@ -16,6 +16,8 @@ func (q *Client) watch(ctx context.Context, home *clientv3.Client) {
 		if err == nil {
 			q.tell(rec.done)
 			q.follow(ctx, home, rec.revision+1)
+		} else if ctx.Err() == nil {
+			q.retrying(err)
 		}
 		sleep(ctx, pause/5)
 	}
