@@ -145,6 +145,25 @@ func TestMembersChangeWhileLeadersDo(t *testing.T) {
 	}
 }
 
+// A leader that is asked for its own removal answers before it ends, also if it hears from the others alone that they have
+// let it go.
+func TestALeaderRemovesItself(t *testing.T) {
+	for round := range 6 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			ends := make(chan time.Time, 1)
+			c := newCluster(t, 3, 1+3*(round%2), func(cfg *Config) { cfg.Removed = func() { ends <- time.Now() } })
+			c.ready()
+			lead := c.leader()
+			list, err := c.nodes[lead].MemberRemove(t.Context(), c.configs[lead].ID)
+			answered := time.Now()
+			require.NoError(t, err)
+			require.Len(t, list, 2)
+			require.Greater(t, (<-ends).Sub(answered), leaveAfter/2)
+		})
+	}
+}
+
 // A learner knows that it is one after a restart too, and says so.
 func TestALearnerRestarts(t *testing.T) {
 	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.MaxLearners = 1 })

@@ -202,7 +202,7 @@ func (n *Node) startTransport(c *core) error {
 		ID: n.cfg.ID, ClusterID: n.cfg.ClusterID, Partitions: len(c.stores), Peers: peers, TLS: n.cfg.PeerTLS,
 		Handler: handler{n}, Logger: n.log, Metrics: n.cfg.Observe.Transport,
 		Silence: n.cfg.Election, URLs: n.ownURLs, IsRemoved: n.isRemoved,
-		Removed: func() { n.removed("a peer refuses this member") },
+		Removed: n.refusedAsRemoved,
 		Known:   n.cfg.Known,
 		Level:   func() version.Level { return n.core.Load().machine.Level() },
 	}

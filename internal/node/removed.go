@@ -36,6 +36,20 @@ func (n *Node) noteRemoved(c *core) {
 	})
 }
 
+// refusedAsRemoved ends this server, which a peer refuses: all groups have let it go, and have sealed that (isRemoved). If it has executed its
+// removal, a client may wait here for just that, which the one that stamps doesn't tell any more once it has cut its link. Any
+// goroutine may call it.
+func (n *Node) refusedAsRemoved() {
+	c := n.core.Load()
+	list := c.machine.Membership()
+	if c.joins() || list.Find(n.cfg.ID) != nil {
+		n.removed("a peer refuses this member")
+		return
+	}
+	c.replica.Settle(list.Generation)
+	n.noteRemoved(c)
+}
+
 // isRemoved reports whether a server was a member once and has been let go by all groups,
 // which may still need its acknowledgements before.
 func (n *Node) isRemoved(id uint64) bool {

@@ -50,6 +50,9 @@ func (w *settledWaiters) enter(s settledWaiter) (wait bool, err error) {
 // groups.
 func (r *Replica) Settled() uint64 { return r.settled.reached.Load() }
 
+// Settle notes that a generation has been reached, on another's word than that of the one that stamps.
+func (r *Replica) Settle(generation uint64) { r.settled.reach(generation) }
+
 func (w *settledWaiters) reach(generation uint64) {
 	w.mu.Lock()
 	if generation <= w.reached.Load() {
