@@ -497,3 +497,19 @@ func TestTableChurn(t *testing.T) {
 	t.Logf("CPU per 1000 bytes: %v of calls, %v of table churn", call, churn)
 	require.Less(t, churn, 10*call)
 }
+
+// What calls had been sent that are reset, unread and padded, is given back to the connection's window.
+func TestWindowOfResetCalls(t *testing.T) {
+	r := newRig(t, h2.Options{ConnWindow: 1 << 17})
+	w := dialWire(t, r.addr)
+	message := append([]byte{0, 0, 1, 0, 0}, make([]byte, 15_000)...) // a part of it
+	for i := range 100 {
+		id := uint32(4*i + 1)
+		w.begin(id, "FullDuplexCall")
+		require.NoError(t, w.WriteDataPadded(id, false, message, make([]byte, 200)))
+		require.NoError(t, w.WriteRSTStream(id, http2.ErrCodeCancel))
+		w.begin(id+2, "EmptyCall")
+		require.NoError(t, w.WriteData(id+2, true, make([]byte, 5)))
+		w.answered(id + 2)
+	}
+}

@@ -175,6 +175,32 @@ func TestSmallerTable(t *testing.T) {
 	}
 }
 
+// The longest timeouts are no past ones, the shortest no longer ones, and what is none is refused.
+func TestTimeouts(t *testing.T) {
+	for timeout, code := range map[string]string{
+		"99999999H": "0", "99999999n": "0", "1n": "4", "0S": "4",
+		"": "13", "H": "13", "1": "13", "100000000S": "13", "-1S": "13", "+1S": "13", "1.5S": "13", "1s": "13", " 1S": "13",
+	} {
+		t.Run(timeout, func(t *testing.T) {
+			w := dialWire(t, newRig(t, h2.Options{}).addr)
+			w.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+			w.begin(1, "UnaryCall", "grpc-timeout", timeout)
+			if code == "4" {
+				wait(w, 1)
+			} else {
+				require.NoError(t, w.WriteData(1, true, make([]byte, 5)))
+			}
+			until(w, func(f http2.Frame) bool {
+				if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
+					require.Contains(t, h.Fields, hpack.HeaderField{Name: "grpc-status", Value: code})
+					return true
+				}
+				return code == "4" && f.Header().Type == http2.FrameRSTStream // before its message
+			})
+		})
+	}
+}
+
 // Errors of a stream leave the connection alone.
 func TestStreamErrors(t *testing.T) {
 	for name, c := range map[string]struct {
