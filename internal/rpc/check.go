@@ -1,6 +1,10 @@
 package rpc
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -119,42 +123,65 @@ func plain(ops []*pb.RequestOp) bool {
 // spans is a set of deleted keys.
 type spans struct {
 	points map[string]struct{}
-	ranges []*pb.DeleteRangeRequest
+	ranges []span // in order, apart from each other
 }
 
-func (d *spans) add(r *pb.DeleteRangeRequest) {
-	if len(r.RangeEnd) > 0 {
-		d.ranges = append(d.ranges, r)
-		return
+// span is the keys from one to before another.
+type span struct{ from, end string }
+
+// newSpans is what the operations of a list delete. Like etcd it takes a range's end as it stands, and doesn't see that the
+// end "\x00" means every key, so a put beside such a delete passes.
+func newSpans(ops []*pb.RequestOp) (d spans) {
+	for _, op := range ops {
+		switch r := op.GetRequestDeleteRange(); {
+		case r == nil:
+		case len(r.RangeEnd) == 0:
+			d.points = union(d.points, map[string]struct{}{string(r.Key): {}})
+		case string(r.Key) < string(r.RangeEnd):
+			d.ranges = append(d.ranges, span{string(r.Key), string(r.RangeEnd)})
+		}
 	}
-	if d.points == nil {
-		d.points = map[string]struct{}{}
-	}
-	d.points[string(r.Key)] = struct{}{}
+	d.ranges = joined(d.ranges)
+	return d
 }
 
 func (d *spans) merge(o spans) {
-	for k := range o.points {
-		if d.points == nil {
-			d.points = map[string]struct{}{}
-		}
-		d.points[k] = struct{}{}
+	d.points = union(d.points, o.points)
+	if len(o.ranges) > 0 {
+		d.ranges = joined(append(d.ranges, o.ranges...))
 	}
-	d.ranges = append(d.ranges, o.ranges...)
 }
 
-// has takes a range's end as it stands: like etcd, it doesn't see that the end
-// "\x00" means every key, so a put beside such a delete passes.
 func (d *spans) has(key string) bool {
 	if _, ok := d.points[key]; ok {
 		return true
 	}
-	for _, r := range d.ranges {
-		if key >= string(r.Key) && key < string(r.RangeEnd) {
-			return true
+	behind, at := slices.BinarySearchFunc(d.ranges, key, func(s span, key string) int { return strings.Compare(s.from, key) })
+	return at || behind > 0 && key < d.ranges[behind-1].end
+}
+
+// joined sorts ranges, and makes one of those that meet.
+func joined(ranges []span) []span {
+	slices.SortFunc(ranges, func(a, b span) int { return strings.Compare(a.from, b.from) })
+	n := 0
+	for _, s := range ranges {
+		if n > 0 && s.from <= ranges[n-1].end {
+			ranges[n-1].end = max(ranges[n-1].end, s.end)
+			continue
 		}
+		ranges[n] = s
+		n++
 	}
-	return false
+	return ranges[:n]
+}
+
+// union adds one set to the other, the smaller to the larger: a key is moved a few times, however deep it lies.
+func union(a, b map[string]struct{}) map[string]struct{} {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	maps.Copy(a, b)
+	return a
 }
 
 // overlaps goes over one list in etcd's order, which decides what it lets pass:
@@ -162,11 +189,7 @@ func (d *spans) has(key string) bool {
 // other, then the list's own puts. A put inside a transaction is thus checked
 // against deletes beside it and before it, not against those in later ones.
 func overlaps(ops []*pb.RequestOp) (puts map[string]struct{}, dels spans, err error) {
-	for _, op := range ops {
-		if d := op.GetRequestDeleteRange(); d != nil {
-			dels.add(d)
-		}
-	}
+	dels = newSpans(ops)
 	puts = map[string]struct{}{}
 	for _, op := range ops {
 		t := op.GetRequestTxn()
@@ -181,21 +204,15 @@ func overlaps(ops []*pb.RequestOp) (puts map[string]struct{}, dels spans, err er
 		if err != nil {
 			return nil, dels, err
 		}
-		// The two branches exclude each other: only one of them is checked
-		// against the other's keys, by way of what was there before.
-		before := puts
-		puts = make(map[string]struct{}, len(before)+len(thenPuts)+len(elsePuts))
-		for k := range before {
-			puts[k] = struct{}{}
-		}
+		// The two branches exclude each other: neither is checked against the other's keys.
 		for _, branch := range [2]map[string]struct{}{thenPuts, elsePuts} {
 			for k := range branch {
-				if _, twice := before[k]; twice || dels.has(k) {
+				if _, twice := puts[k]; twice || dels.has(k) {
 					return nil, dels, rpctypes.ErrGRPCDuplicateKey
 				}
-				puts[k] = struct{}{}
 			}
 		}
+		puts = union(union(thenPuts, elsePuts), puts)
 		dels.merge(thenDels)
 		dels.merge(elseDels)
 	}
