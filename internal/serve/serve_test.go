@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -335,6 +336,31 @@ func TestPeerWithoutCertificateIsRefused(t *testing.T) {
 	defer s.Stop(t.Context())
 	_, err = (&http.Client{Transport: &http.Transport{TLSClientConfig: trusting.Clone()}}).Get("https://" + ports[0].Addr().String())
 	require.ErrorContains(t, err, "certificate")
+}
+
+// Looking for a peer's names takes no longer than it may take to show a protocol: DNS may not answer.
+func TestAPeersNamesAreLookedForSoLong(t *testing.T) {
+	info, err := transport.SelfCert(zap.NewNop(), t.TempDir(), []string{"127.0.0.1"}, 1)
+	require.NoError(t, err)
+	secure, err := PeerTLS(info)
+	require.NoError(t, err)
+	ends := make(chan time.Time, 1)
+	secure.verify = func(ctx context.Context, _ *tls.Conn) error {
+		end, _ := ctx.Deadline()
+		ends <- end
+		return errors.New("no name")
+	}
+	ports, err := Listen("listen-peer-urls", parseURLs(t, "https://127.0.0.1:0"), transport.SocketOpts{})
+	require.NoError(t, err)
+	s := New(Options{HTTP: http.NotFoundHandler(), TLS: secure})
+	require.NoError(t, s.Serve(ports...))
+	defer s.Stop(t.Context())
+	began := time.Now()
+	_, err = (&http.Client{Transport: &http.Transport{TLSClientConfig: trusting.Clone()}}).Get("https://" + ports[0].Addr().String())
+	require.Error(t, err)
+	end := <-ends
+	require.False(t, end.Before(began), "it has no end")
+	require.False(t, end.After(time.Now().Add(helloTimeout)))
 }
 
 // Stop ends requests that have taken over their connections, and waits for them.

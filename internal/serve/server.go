@@ -189,7 +189,9 @@ func (s *Server) route(p *Port, raw net.Conn, forGRPC, forHTTP *handOver) error 
 	var isGRPC bool
 	switch {
 	case p.secure && (!p.plain || c.peek(1) == nil && c.head[0] == tlsHandshakeByte):
-		secure := s.o.TLS.handshake(s.ctx, c, s.o.Logger)
+		ctx, cancel := context.WithTimeout(s.ctx, helloTimeout) // also for a peer's names, which no deadline of the connection ends
+		secure := s.o.TLS.handshake(ctx, c, s.o.Logger)
+		cancel()
 		if secure == nil {
 			return errClosed
 		}
