@@ -2,7 +2,6 @@ package compose
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/stoa-kv/stoa/client/internal/engine"
 )
@@ -240,187 +238,6 @@ func (c *core) aim(r *request) {
 	if r.cluster != to {
 		r.cluster, r.epoch = to, c.links[to].epoch.Load()
 	}
-}
-
-// enqueue needs mu.
-func (c *core) enqueue(r *request) {
-	c.queue = append(c.queue, r)
-	if !c.pumping {
-		c.pumping = true
-		c.wants.Store(true)
-		go c.pump()
-	}
-}
-
-// pump sends the waiting requests, one after the other, until none waits.
-func (c *core) pump() {
-	for {
-		c.mu.Lock()
-		if len(c.queue) == 0 {
-			c.pumping = false
-			c.wants.Store(false)
-			c.mu.Unlock()
-			return
-		}
-		r := c.queue[0]
-		c.aim(r)
-		l := c.links[r.cluster]
-		switch {
-		case r.session != nil && r.session.Err() != nil:
-			c.drop(r, r.session.Err())
-		case r.epoch != l.epoch.Load():
-			c.drop(r, l.cluster.named(ErrBehind, false))
-		case !l.ready() && l.sent.Load() != l.got.Load():
-			c.pause() // what a session that has ended carried is failing, and what is behind it may have to, too
-		case !l.ready():
-			if r.by.IsZero() {
-				r.by = time.Now().Add(c.cfg.Timeout)
-			}
-			c.mu.Unlock()
-			if err := l.open(r.by); err != nil {
-				c.unopened(r, l, err)
-			}
-		default:
-			c.next(r, l)
-		}
-	}
-}
-
-// unopened: the cluster of the first of those that wait has no connection.
-func (c *core) unopened(r *request, l *link, err error) {
-	c.mu.Lock()
-	if c.closed { // and nothing waits any more
-		c.mu.Unlock()
-		return
-	}
-	l.lost()
-	c.failures.Add(1)
-	c.drop(r, l.cluster.named(plain(err), false))
-}
-
-// next tries to send the first of those that wait. It needs mu, and releases
-// it.
-func (c *core) next(r *request, l *link) {
-	c.collect(r.cluster)
-	r.act = c.algo.retry(r.cluster, r.kind)
-	if r.act == wait {
-		c.pause()
-		return
-	}
-	c.shift()
-	err := l.send(context.Background(), r)
-	if err != nil {
-		c.algo.withdrawn(r.cluster)
-	}
-	c.mu.Unlock()
-	if err != nil {
-		r.done(nil, err)
-	}
-}
-
-// pause waits for an answer. It needs mu, and releases it.
-func (c *core) pause() {
-	c.mu.Unlock()
-	select {
-	case <-c.wake:
-	case <-c.ctx.Done():
-	}
-}
-
-// drop ends the first request that waits without sending it. It needs mu, and
-// releases it.
-func (c *core) drop(r *request, why error) {
-	c.algo.dropped()
-	c.shift()
-	c.mu.Unlock()
-	r.done(nil, why)
-}
-
-// shift needs mu.
-func (c *core) shift() {
-	c.queue[0] = nil
-	c.queue = c.queue[1:]
-	if c.space != nil && len(c.queue) <= c.cfg.Pending*3/4 {
-		close(c.space)
-		c.space = nil
-	}
-}
-
-// waitForRoom needs mu, and has it again when it returns.
-func (c *core) waitForRoom(ctx context.Context) error {
-	for {
-		switch {
-		case c.closed:
-			return ErrClosed
-		case len(c.queue) < c.cfg.Pending:
-			return nil
-		}
-		if c.space == nil {
-			c.space = make(chan struct{})
-		}
-		space := c.space
-		c.mu.Unlock()
-		var err error
-		select {
-		case <-space:
-		case <-c.ctx.Done():
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		c.mu.Lock()
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// behind is for operations on all clusters, which come after all earlier
-// requests. It waits for those, at most for half of the time that a cluster has
-// for an answer; the context gets the remaining time.
-func (c *Client) behind(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	timeout := c.core.cfg.Timeout
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	half, stop := context.WithTimeout(ctx, timeout/2)
-	defer stop()
-	return ctx, cancel, c.flush(half)
-}
-
-// flush waits until all earlier requests are answered.
-func (c *Client) flush(ctx context.Context) error {
-	if err := c.check(); err != nil {
-		return err
-	}
-	o := c.core
-	o.mu.Lock()
-	at := o.algo.last
-	if n := len(o.queue); n > 0 {
-		at = o.queue[n-1].cluster
-	}
-	o.mu.Unlock()
-	if at < 0 {
-		return nil
-	}
-	if err := c.readNothing(ctx, at, read); !errors.Is(err, rpctypes.ErrPermissionDenied) { // which is an answer, too
-		return err
-	}
-	return nil
-}
-
-// readNothing makes a read for its place in the order alone: of a key that the user may read, the first of all if it may, for
-// that is no extension's, else that of a route. Which it is is remembered.
-func (c *Client) readNothing(ctx context.Context, at int, k kind) (err error) {
-	of := c.core.links[at].cluster
-	keys := c.core.routes.keysIn(of.at)
-	first := int(of.readable.Load())
-	for i := range keys {
-		n := (first + i) % len(keys)
-		_, err = c.wait(ctx, &request{placement: placement{cluster: at, message: nothing(keys[n])}, kind: k})
-		if !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			of.readable.Store(int32(n))
-			return err
-		}
-	}
-	return err
 }
 
 // saw records that the client has seen a state of a cluster other than by an
