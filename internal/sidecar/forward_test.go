@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -225,6 +227,21 @@ func TestTokens(t *testing.T) {
 	err := conn.Invoke(t.Context(), aUnary, &frame{}, new(frame))
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	require.ErrorContains(t, err, `the user "app" is not authenticated yet`)
+}
+
+// TestSilentBeforeTheUser: that there is no session before the sidecar's user is authenticated is no warning of its own.
+func TestSilentBeforeTheUser(t *testing.T) {
+	_, addr := startMember(t)
+	core, said := observer.New(zap.InfoLevel)
+	ports, err := serve.Listen("test", []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}, transport.SocketOpts{})
+	require.NoError(t, err)
+	s, err := New(Config{Upstream: Upstream{Endpoints: []string{addr}, Username: "app", Password: "secret", DialTimeout: 5 * time.Second}, Logger: zap.New(core)})
+	require.NoError(t, err)
+	require.NoError(t, s.Serve(ports, nil))
+	defer s.Stop(t.Context())
+	require.Eventually(t, func() bool { return said.FilterMessage("failed to authenticate the sidecar's user").Len() > 0 }, 20*time.Second, 10*time.Millisecond)
+	time.Sleep(4 * minReopen)
+	require.Empty(t, said.FilterMessage("lost a session, or failed to open one").All())
 }
 
 // TestStop: a call in progress ends with its answer, an endless stream doesn't delay the stop.
