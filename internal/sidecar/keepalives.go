@@ -19,9 +19,15 @@ import (
 	"github.com/stoa-kv/stoa/internal/sidecar/keepalive"
 )
 
-// keepAliveWays is the number of streams to members. Each carries one renewal at a time: one that
-// waits at a member, for a lease that is being revoked, holds up none behind it.
-const keepAliveWays = 8
+const (
+	// keepAliveWays is the number of streams to members. Each carries one renewal at a time: one that
+	// waits at a member, for a lease that is being revoked, holds up none behind it.
+	keepAliveWays = 8
+	// While renewals that are under way take longer than slowRenewal, since the members are far or these leases are being revoked, and others wait,
+	// there are up to so many more streams.
+	moreWays    = 56
+	slowRenewal = 10 * time.Millisecond
+)
 
 // keepAlives are the keep-alives of local clients, renewed over few streams.
 type keepAlives struct {
@@ -37,6 +43,7 @@ type keepAlives struct {
 	mu     sync.Mutex
 	hub    *keepalive.Hub
 	wanted *sync.Cond // there is something to take, or ctx has ended
+	more   int        // ways beside those that are always there
 }
 
 func openKeepAlives(f *forwarder, leader bool, m *metrics) *keepAlives {
@@ -45,7 +52,7 @@ func openKeepAlives(f *forwarder, leader bool, m *metrics) *keepAlives {
 	k.wanted = sync.NewCond(&k.mu)
 	k.hub = keepalive.New(k.wanted.Signal)
 	for range keepAliveWays {
-		k.wg.Go(k.renew)
+		k.wg.Go(func() { k.renew(k.take) })
 	}
 	return k
 }
@@ -77,16 +84,41 @@ func (k *keepAlives) take() (id int64, ok bool) {
 	return 0, false
 }
 
+// grow adds a way if a lease waits to be renewed.
+func (k *keepAlives) grow() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() == nil && k.more < moreWays && k.hub.Waiting() {
+		k.more++
+		k.wg.Go(func() { k.renew(k.takeOrEnd) })
+	}
+}
+
+// takeOrEnd is take for an added way, which ends when no lease waits.
+func (k *keepAlives) takeOrEnd() (id int64, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() == nil {
+		id, ok = k.hub.Take()
+	}
+	if !ok {
+		k.more--
+	}
+	return id, ok
+}
+
 // renew carries renewals over one stream to a member, and opens that again when it has ended.
-func (k *keepAlives) renew() {
+func (k *keepAlives) renew(take func() (id int64, ok bool)) {
 	var way *renewals
-	for id, ok := k.take(); ok; id, ok = k.take() {
+	for id, ok := take(); ok; id, ok = take() {
+		slow := time.AfterFunc(slowRenewal, k.grow)
 		old := way != nil
 		answer, err := k.try(&way, id)
 		if err != nil && (old || err == errSilent) {
 			// The stream may have ended long ago, or its member be slow. A renewal may be repeated.
 			answer, err = k.try(&way, id)
 		}
+		slow.Stop()
 		k.m.renewals.Inc()
 		k.mu.Lock()
 		if err == nil {

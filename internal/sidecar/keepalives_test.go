@@ -17,6 +17,7 @@ import (
 type lessor struct {
 	pb.UnimplementedLeaseServer
 	renewed atomic.Int64
+	revokes int64 // leases with IDs up to this one are being revoked, which takes long: their renewals wait
 }
 
 func (m *lessor) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
@@ -24,6 +25,9 @@ func (m *lessor) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
 		r, err := st.Recv()
 		if err != nil {
 			return err
+		}
+		if r.ID <= m.revokes {
+			<-st.Context().Done()
 		}
 		time.Sleep(time.Millisecond)
 		m.renewed.Add(1)
@@ -33,15 +37,46 @@ func (m *lessor) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
-// TestManyKeepAlivesOfOneProgram: another program's lease doesn't wait for the renewals of them all.
-func TestManyKeepAlivesOfOneProgram(t *testing.T) {
+// behind is a connection to a sidecar of the member.
+func (m *lessor) behind(t *testing.T) *grpc.ClientConn {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	g, m := grpc.NewServer(), new(lessor)
+	g := grpc.NewServer()
 	pb.RegisterLeaseServer(g, m)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
-	_, one := start(t, Upstream{Endpoints: []string{l.Addr().String()}})
+	_, conn := start(t, Upstream{Endpoints: []string{l.Addr().String()}})
+	return conn
+}
+
+// TestKeepAlivesThatWait: a lease whose renewal is answered at once doesn't wait for those of many that are being revoked.
+func TestKeepAlivesThatWait(t *testing.T) {
+	m := &lessor{revokes: 5 * keepAliveWays}
+	conn := m.behind(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	keeps := func(id int64) pb.Lease_LeaseKeepAliveClient {
+		st, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+		require.NoError(t, err)
+		require.NoError(t, st.Send(&pb.LeaseKeepAliveRequest{ID: id}))
+		return st
+	}
+	const other = 1000
+	_, err := keeps(other).Recv() // it is connected
+	require.NoError(t, err)
+	began := time.Now()
+	for id := range m.revokes {
+		keeps(id + 1)
+	}
+	_, err = keeps(other).Recv()
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), renewalTimeout)
+}
+
+// TestManyKeepAlivesOfOneProgram: another program's lease doesn't wait for the renewals of them all.
+func TestManyKeepAlivesOfOneProgram(t *testing.T) {
+	m := new(lessor)
+	one := m.behind(t)
 	other, err := grpc.NewClient(one.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = other.Close() })

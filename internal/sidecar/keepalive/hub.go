@@ -39,6 +39,9 @@ type Stats struct{ Streams, Leases int }
 // Stats counts open streams, and leases whose renewal is waited for.
 func (h *Hub) Stats() Stats { return Stats{len(h.streams), len(h.leases)} }
 
+// Waiting reports whether there may be something to Take.
+func (h *Hub) Waiting() bool { return h.queue.Len() > 0 }
+
 // Take is the next lease to renew, which is under way then, until Renewed or Lost.
 func (h *Hub) Take() (id int64, ok bool) {
 	l, ok := h.queue.Pop(h.due)
