@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/stoa-kv/stoa/internal/auth"
+	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/token"
 )
 
@@ -65,6 +67,24 @@ func (c *cluster) leading() (at int) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool { at = c.leader(); return at >= 0 }, time.Minute, time.Millisecond)
 	return at
+}
+
+// A token of another cluster, as clients of one that was restored have it, is refused at once, by each member: its entry would be in the log.
+func TestATokenOfALongerLog(t *testing.T) {
+	c := newCluster(t, 3, 2, simpleTokens)
+	c.ready()
+	c.addRoot()
+	c.enable(0)
+	ctx := withToken(t.Context(), token.Text("abcdefghijklmnop", 1_000_000))
+	for i, n := range c.nodes {
+		began := time.Now()
+		_, err := n.Put(ctx, &pb.PutRequest{Key: []byte("k")})
+		for errors.Is(err, fault.UserEmpty) || err == nil { // it hasn't heard of authentication yet
+			_, err = n.Put(ctx, &pb.PutRequest{Key: []byte("k")})
+		}
+		require.ErrorIs(t, err, fault.InvalidAuthToken, "server %d", i)
+		require.Less(t, time.Since(began), c.configs[i].requestTimeout()/2, "server %d", i)
+	}
 }
 
 // Permissions are enforced, and who has a token asks a member that hasn't heard of it yet.

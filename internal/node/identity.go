@@ -98,8 +98,8 @@ func (n *Node) holder(ctx context.Context, text string) (identity, error) {
 	return identity{user: credential}, nil
 }
 
-// assigned waits until this server has applied the entry by which a simple token was
-// assigned, according to its text.
+// assigned returns once this server has applied the entry by which a simple token was assigned, according to its text, if there
+// is such an entry: a cluster that was restored gets the tokens of the one before, whose log was longer.
 func (n *Node) assigned(ctx context.Context, text string) error {
 	index, ok := token.Index(text)
 	if !ok {
@@ -109,23 +109,10 @@ func (n *Node) assigned(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	if _, applied := c.replica.Progress(0); applied >= index {
-		return nil
+	if _, applied := c.replica.Progress(0); applied < index {
+		_, err = n.strict(ctx, placement.Of(0))
 	}
-	return n.applied(ctx, c, index)
-}
-
-// applied waits until partition 0 has reached an index of its log.
-func (n *Node) applied(ctx context.Context, c *core, index uint64) error {
-	n.cfg.Detach(ctx)
-	return await(ctx, func(done func(error)) {
-		c.replica.AwaitApplied(index, func(err error) {
-			if errors.Is(err, fault.Timeout) {
-				err = fault.InvalidAuthToken // there is no such index
-			}
-			done(err)
-		})
-	})
+	return err
 }
 
 // serverKey marks the context of a server's own requests, which no client's has.

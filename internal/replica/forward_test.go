@@ -96,7 +96,7 @@ func TestForwardedCallsOutliveAReplica(t *testing.T) {
 	// one.
 	old.Submit(&Write{Command: command.Command{Kind: command.Put}, Parts: placement.Of(0)})
 	require.NotNil(t, s.wire[len(s.wire)-1].packet.Call)
-	old.AwaitApplied(6, func(err error) { require.ErrorIs(t, err, fault.TimeoutLeaderFail); done++ })
+	old.awaitApplied(0, 6, old.deadline(), func(err error) { require.ErrorIs(t, err, fault.TimeoutLeaderFail); done++ })
 	require.Equal(t, 3, done)
 }
 

@@ -126,7 +126,9 @@ func TestRequestsEndInTime(t *testing.T) {
 			s.replicas[1].ReadPoint(placement.Of(0), func(error) {})
 			s.replicas[1].ReadPoint(placement.Of(0), a.read)
 		},
-		"waiting to apply": func(t *testing.T, s *story, a *answers) { s.replicas[1].AwaitApplied(1000, a.read) },
+		"waiting to apply": func(t *testing.T, s *story, a *answers) {
+			s.replicas[1].awaitApplied(0, 1000, s.replicas[1].deadline(), a.read)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := leading(t, 3)

@@ -163,12 +163,6 @@ func (r *Replica) await(parts placement.Set, point func(p int) until, deadline i
 	}
 }
 
-// AwaitApplied calls done when this server has applied an index of group 0, which all generations
-// have, or with fault.Timeout if that takes longer than a request may.
-func (r *Replica) AwaitApplied(index uint64, done func(error)) {
-	r.awaitApplied(0, index, r.deadline(), done)
-}
-
 func (r *Replica) awaitApplied(group int, index uint64, deadline int64, done func(error)) {
 	r.groups[group].after(until{index: index}, deadline, done)
 }
