@@ -191,6 +191,28 @@ func TestASnapshotEndsTokens(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A request whose simple token this server has still to learn of doesn't fail because a snapshot comes first.
+func TestASnapshotBeforeATokenIsKnown(t *testing.T) {
+	s := newSnapshots(t, 2, simpleTokens)
+	s.addRoot()
+	s.enable(s.leader)
+	n := s.nodes[s.follower]
+	require.Eventually(t, n.AuthEnabled, 20*time.Second, time.Millisecond)
+	s.leave()
+	s.changeAuth(s.leader, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "more"}})
+	cut := s.cut()
+	ctx := withToken(t.Context(), s.token(s.leader, "root"))
+	answer := make(chan error, 1)
+	go func() {
+		_, err := n.Range(ctx, &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+		answer <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, answer)
+	s.install(cut)
+	require.NoError(t, <-answer)
+}
+
 // pending is how many writes of single partitions wait at the leader.
 func (s *snapshots) pending() (n int64) {
 	c := s.nodes[s.leader].core.Load()
