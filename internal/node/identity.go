@@ -92,7 +92,7 @@ func (n *Node) holder(ctx context.Context, text string) (identity, error) {
 		}
 		credential, ok = n.cfg.Tokens.Simple.Find(text, n.clock())
 	}
-	if !ok || n.current().machine.Auth().ByCredential(credential) == nil {
+	if !ok || n.core.Load().machine.Auth().ByCredential(credential) == nil {
 		return identity{}, fault.InvalidAuthToken
 	}
 	return identity{user: credential}, nil
@@ -234,7 +234,7 @@ func (n *Node) Permit(ctx context.Context, root bool) error {
 }
 
 func (n *Node) permits(who identity, root bool) error {
-	u, err := n.current().machine.Auth().Authorize(who.user)
+	u, err := n.core.Load().machine.Auth().Authorize(who.user)
 	if err == nil && root {
 		err = u.MustBeRoot()
 	}

@@ -25,7 +25,7 @@ func (n *Node) limitedUser(ctx context.Context, who identity) (*auth.User, bool)
 	if !n.limits.Rated() || tenant.Counted(ctx) {
 		return nil, false
 	}
-	u, err := n.current().machine.Auth().Authorize(who.user)
+	u, err := n.core.Load().machine.Auth().Authorize(who.user)
 	return u, err == nil && u != nil
 }
 

@@ -26,10 +26,13 @@ func (n *Node) Resize(ctx context.Context, partitions int) error {
 		if err = n.known(ctx, who); err != nil {
 			return err
 		}
-		if n.Partitions() == partitions { // nothing that the log would have to decide
-			return administers(n.current(), who.user)
+		c, err := n.present(ctx)
+		if err != nil {
+			return err
 		}
-		c := n.current()
+		if len(c.stores) == partitions { // nothing that the log would have to decide
+			return administers(c, who.user)
+		}
 		if c.machine.Placement().Transit() != nil {
 			err, late = fault.Moving, n.clock()+limit
 		} else if err = n.mayResize(ctx, c, who.user); err == nil {
@@ -79,6 +82,3 @@ func toward(c *core, partitions int, user uint64) command.Command {
 	}
 	return command.Command{Kind: command.Resize, User: user, Body: command.AppendResize(nil, partitions)}
 }
-
-// Partitions is their number, as far as this server knows.
-func (n *Node) Partitions() int { return len(n.current().stores) }

@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/command"
 )
 
@@ -85,4 +87,45 @@ func TestRequestsLeaveASnapshotThatIsBeingInstalled(t *testing.T) {
 	old.release()
 	n.rebuild.Unlock()
 	require.NoError(t, <-served)
+}
+
+// A request that has got past that wait, when a snapshot comes, doesn't wait for it at all where no context would end that.
+func TestNothingBehindTheUserWaitsForASnapshot(t *testing.T) {
+	c := newCluster(t, 1, 2, simpleTokens)
+	c.ready()
+	c.addUser("a")
+	c.enforced(&stoapb.QuotaChange{Role: "a", MaxRate: 1000})
+	n := c.nodes[0]
+	text := c.token(0, "a")
+	who, err := n.identify(withToken(t.Context(), text))
+	require.NoError(t, err)
+	old := n.core.Load()
+	n.rebuild.Lock()
+	old.stale.Store(true)
+	defer func() {
+		old.stale.Store(false)
+		old.release()
+		n.rebuild.Unlock()
+	}()
+	for what, do := range map[string]func() error{
+		"rate": func() error {
+			if _, limited := n.limitedUser(t.Context(), who); !limited {
+				return errors.New("it isn't limited")
+			}
+			return nil
+		},
+		"token":  func() error { _, err := n.holder(t.Context(), text); return err },
+		"permit": func() error { return n.permits(who, false) },
+		"space":  func() error { n.grows(0); return nil },
+		"client": func() error { _, err := n.sessionClient(t.Context(), "", who); return err },
+	} {
+		done := make(chan error, 1)
+		go func() { done <- do() }()
+		select {
+		case err := <-done:
+			require.NoError(t, err, what)
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: it waits", what)
+		}
+	}
 }

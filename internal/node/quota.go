@@ -22,7 +22,7 @@ func (n *Node) QuotaChange(ctx context.Context, c *stoapb.QuotaChange) error {
 // overQuota refuses a put that doesn't fit into a quota, for the cost of a read: that it is as
 // strict as one makes sure that whatever was acknowledged before, a deletion say, counts.
 func (n *Node) overQuota(ctx context.Context, r *pb.PutRequest, who identity) error {
-	c := n.current()
+	c := n.core.Load()
 	if c.machine.OverQuota(r, who.user) == nil {
 		return nil
 	}

@@ -66,7 +66,7 @@ func (n *Node) sessionClient(ctx context.Context, sent string, who identity) (st
 	if err := n.known(ctx, who); err != nil {
 		return "", err
 	}
-	u, err := n.current().machine.Auth().Authorize(who.user)
+	u, err := n.core.Load().machine.Auth().Authorize(who.user)
 	if err != nil {
 		return "", err
 	}

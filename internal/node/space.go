@@ -24,7 +24,7 @@ func (n *Node) hasRoom(c *core, bytes int) bool {
 // grows raises the alarm if there is no room for what isn't refused before it is in the log: the writes
 // of sessions, and what extensions write because of any request, be it a read.
 func (n *Node) grows(bytes int) {
-	if !n.hasRoom(n.current(), bytes) {
+	if !n.hasRoom(n.core.Load(), bytes) {
 		n.raiseNoSpace()
 	}
 }

@@ -38,7 +38,7 @@ func (n *Node) admitPut(ctx context.Context, r *pb.PutRequest) (identity, error)
 	}
 	if role, _, _ := extension.Parse(r.GetKey()); role == extension.Source {
 		n.cfg.Detach(ctx) // it is compiled
-		if err := n.current().machine.Verify(r, who.user); err != nil {
+		if err := n.core.Load().machine.Verify(r, who.user); err != nil {
 			return who, err
 		}
 	}
