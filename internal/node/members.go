@@ -18,6 +18,7 @@ import (
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
 	"github.com/stoa-kv/stoa/internal/membership"
+	"github.com/stoa-kv/stoa/internal/placement"
 )
 
 // The checks in front of a change of members are etcd's (server/etcdserver/server.go,
@@ -159,11 +160,20 @@ func (n *Node) decided(ctx context.Context, change membership.Change, body []byt
 	proposed := false
 	err = n.retry(ctx, func() error {
 		err := n.decide(ctx, command.Command{Kind: command.MemberChange, User: who.user, Body: body})
-		if err == nil || proposed && change.TookEffect(err) {
-			list = n.current().machine.Membership() // which may be another core's than it began with
-			return nil
+		var c *core // which may be another than it began with
+		switch {
+		case err == nil:
+			c, err = n.present(ctx)
+		case proposed && change.TookEffect(err): // and this server may be behind that
+			if c, err = n.present(ctx); err == nil && c.machine.Membership().Find(n.cfg.ID) != nil { // else it has executed its removal, and gets no read point
+				c, err = n.strict(ctx, placement.Of(0))
+			}
+		default:
+			proposed = proposed || fault.Passing(err)
 		}
-		proposed = proposed || fault.Passing(err)
+		if err == nil {
+			list = c.machine.Membership()
+		}
 		return err
 	})
 	return list, err

@@ -164,6 +164,32 @@ func TestALeaderRemovesItself(t *testing.T) {
 	}
 }
 
+// A change of members is made again, as its answer was lost, and refused then, since it has taken effect. The list in the answer has it, though the
+// member that was asked is behind.
+func TestAChangeOfMembersThatIsRepeatedByAMemberThatIsBehind(t *testing.T) {
+	s := newSnapshots(t, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
+	n, leader := s.nodes[s.follower], uint64(s.leader+1)
+	added, _, err := n.MemberAdd(t.Context(), []string{"http://127.0.0.1:1"}, true)
+	require.NoError(t, err)
+	s.disks[s.follower].Lock() // it executes nothing
+	behind := sync.OnceFunc(s.disks[s.follower].Unlock)
+	t.Cleanup(behind)
+	release := s.hold()
+	lists := make(chan int, 1)
+	go func() {
+		list, err := n.MemberRemove(t.Context(), added.ID)
+		assert.NoError(t, err)
+		lists <- len(list)
+	}()
+	time.Sleep(200 * time.Millisecond)
+	n.core.Load().replica.Unreachable(leader) // the answer may be lost
+	time.Sleep(200 * time.Millisecond)
+	release()
+	time.Sleep(200 * time.Millisecond)
+	behind()
+	require.Equal(t, 3, <-lists)
+}
+
 // A learner knows that it is one after a restart too, and says so.
 func TestALearnerRestarts(t *testing.T) {
 	c := newCluster(t, 1, 2, func(cfg *Config) { cfg.MaxLearners = 1 })
