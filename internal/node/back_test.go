@@ -6,12 +6,104 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/session"
 )
+
+// A snapshot takes a member back behind a write that was answered there. A fast read of a session that comes before it has executed its log
+// again isn't older than that.
+func TestASnapshotTakesNoFastReadsBack(t *testing.T) {
+	s := newSnapshots(t, 2)
+	n := s.nodes[s.follower]
+	one := newSessionClient(s.cluster, s.follower)
+	one.open(0)
+	_, file := s.sent(s.cut())
+	put := s.put(s.follower, "/d0/k", "second")
+	one.send(askGet("/d0/k", stoapb.Level_FAST))
+	one.waitForReplies(0)
+	s.takenBack(file)
+	one.send(askGet("/d0/k", stoapb.Level_FAST), func(it *session.Item) {
+		it.Kind, it.Key, it.Level = stoapb.Kind_RANGE, []byte("/d0/"), stoapb.Level_FAST
+		it.Message = &pb.RangeRequest{Key: []byte("/d0/"), RangeEnd: []byte("/d00"), Serializable: true}
+	})
+	time.Sleep(100 * time.Millisecond)
+	s.others(s.start)
+	one.waitForReplies(0)
+	for i, r := range one.replies {
+		require.NoError(t, r.err)
+		require.GreaterOrEqual(t, r.rev, put, "read %d", i)
+	}
+	require.Equal(t, "second", one.replies[1].value)
+	require.EqualValues(t, 1, n.installed.Load())
+}
+
+// Serializable and fast reads wait until this member shows what it has shown before a snapshot.
+func TestReadsWaitForWhatWasShownBefore(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	n := c.nodes[0]
+	one := newSessionClient(c, 0)
+	one.open(0)
+	rev := max(c.put(0, "a", "x"), c.put(0, "d", "x")) // of both partitions
+	n.core.Load().before.Store(&reached{visible: []int64{rev + 2, rev + 2}})
+	read := &pb.RangeRequest{Key: []byte("a"), Serializable: true}
+	answers := make(chan int64, 2)
+	go func() {
+		got, err := n.Range(t.Context(), read)
+		if assert.NoError(t, err) {
+			answers <- got.Header.GetRevision()
+		}
+	}()
+	go func() {
+		got, err := n.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: read}}}})
+		if assert.NoError(t, err) {
+			answers <- got.Header.GetRevision()
+		}
+	}()
+	one.send(askGet("a", stoapb.Level_FAST))
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, answers)
+	one.mu.Lock()
+	require.Empty(t, one.replies)
+	one.mu.Unlock()
+	for range 2 {
+		c.put(0, "a", "y")
+		c.put(0, "d", "y")
+	}
+	one.waitForReplies(0)
+	require.NoError(t, one.replies[0].err)
+	require.GreaterOrEqual(t, one.replies[0].rev, rev+2)
+	for range cap(answers) {
+		require.GreaterOrEqual(t, <-answers, rev+2)
+	}
+	require.Nil(t, n.core.Load().before.Load())
+}
+
+// takenBack has the follower take in a file from before, when the others are away.
+func (s *snapshots) takenBack(file string) {
+	s.others(s.stop)
+	s.takeIn(file)
+}
+
+func (s *snapshots) takeIn(file string) {
+	n := s.nodes[s.follower]
+	require.NoError(s.t, backend.Receive(n.dbPath(), backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID}, strings.NewReader(file)))
+	require.NoError(s.t, n.replace(0))
+}
+
+func (s *snapshots) others(do func(i int)) {
+	for i := range s.nodes {
+		if i != s.follower {
+			do(i)
+		}
+	}
+}
 
 // A snapshot takes a member back behind a right and a write that were answered there. A serializable read that comes
 // before it has executed its log again is neither refused for want of that right, nor older than the write.
@@ -30,13 +122,7 @@ func TestASnapshotTakesNoReadsBack(t *testing.T) {
 	put, err := n.Put(ctx, &pb.PutRequest{Key: []byte("/d0/k"), Value: []byte("second")})
 	require.NoError(t, err)
 
-	for i := range s.nodes { // none says how far this one's log is committed
-		if i != s.follower {
-			s.stop(i)
-		}
-	}
-	require.NoError(t, backend.Receive(n.dbPath(), backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID}, strings.NewReader(file)))
-	require.NoError(t, n.replace(0))
+	s.takenBack(file)
 	got := &pb.RangeRequest{Key: []byte("/d0/k"), Serializable: true}
 	type answer struct {
 		revision int64
@@ -62,11 +148,7 @@ func TestASnapshotTakesNoReadsBack(t *testing.T) {
 		answers <- answer{resp.Header.Revision, string(resp.Responses[0].GetResponseRange().Kvs[0].Value), nil}
 	}()
 	time.Sleep(100 * time.Millisecond)
-	for i := range s.nodes {
-		if i != s.follower {
-			s.start(i)
-		}
-	}
+	s.others(s.start)
 	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for range cap(answers) {

@@ -86,7 +86,7 @@ func (d *driver) overtaken(s *State, op *session.Op) error {
 }
 
 // readNow answers a fast read; false: it isn't one, or it has to wait until this server
-// is back where it was ([watch.Hub.Floor]).
+// is back where it was ([watch.Hub.Floor], [State.Owed]).
 func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 	if r.Kind != stoapb.Kind_RANGE && r.Kind != stoapb.Kind_TXN {
 		return false
@@ -101,6 +101,10 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 			continue // perhaps it was planned by another
 		}
 		st, floor := now.state, d.server.Hub().Floor()
+		if owed := st.owes(plan.Parts); owed > 0 {
+			op.Token = max(op.Token, owed)
+			return false
+		}
 		if !d.read(op, r, st, plan.Parts, st.Replica.Readable(plan.Parts)) {
 			continue
 		}

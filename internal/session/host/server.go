@@ -50,6 +50,17 @@ type State struct {
 	Machine *apply.Machine
 	Replica *replica.Replica
 	Stores  []*store.Store
+	// Owed is the revision through which partitions are to be closed before fast reads show them, since they have been shown so far
+	// before a snapshot took this server back; 0: they are. nil: they always are.
+	Owed func(placement.Set) int64
+}
+
+// owes is Owed.
+func (s *State) owes(parts placement.Set) int64 {
+	if s.Owed == nil {
+		return 0
+	}
+	return s.Owed(parts)
 }
 
 // shows is the revision that all of the partitions show here. It waits for an apply that
