@@ -33,6 +33,17 @@ func (c *core) follows(old *core) {
 	}
 }
 
+// executed has the logs say that what another core has executed is committed: this one gets as far again though there is no leader any more
+// who says so.
+func (c *core) executed(before *core) {
+	for p, log := range c.logs {
+		if was, is := before.groups.Partition(c.groups.Number(p)); is {
+			_, applied := before.replica.Progress(was)
+			log.Commit(applied)
+		}
+	}
+}
+
 // back reports whether serializable reads of the partitions show all that those before have shown. Once all partitions do, it
 // isn't asked any more.
 func (c *core) back(parts placement.Set) bool {

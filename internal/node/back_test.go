@@ -85,6 +85,20 @@ func TestReadsWaitForWhatWasShownBefore(t *testing.T) {
 	require.Nil(t, n.core.Load().before.Load())
 }
 
+// Serializable reads need no leader for that: what this member had executed is in its log.
+func TestASnapshotWithoutALeader(t *testing.T) {
+	s := newSnapshots(t, 2)
+	n := s.nodes[s.follower]
+	_, file := s.sent(s.cut())
+	put := s.put(s.follower, "/d0/k", "second")
+	s.others(func(i int) { s.nodes[i].core.Load().stopLoops() })
+	s.takeIn(file)
+	got, err := n.Range(t.Context(), &pb.RangeRequest{Key: []byte("/d0/k"), Serializable: true})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, got.Header.GetRevision(), put)
+	require.Equal(t, "second", string(got.Message().Kvs[0].Value))
+}
+
 // takenBack has the follower take in a file from before, when the others are away.
 func (s *snapshots) takenBack(file string) {
 	s.others(s.stop)

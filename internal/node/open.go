@@ -113,6 +113,9 @@ func (n *Node) openRest(c *core, isNew bool) error {
 	if err := n.openLog(c, &meta, n.hasBegun(isNew, &meta)); err != nil {
 		return err
 	}
+	if n.spool.received {
+		c.executed(n.core.Load())
+	}
 	return n.assemble(c, &meta)
 }
 

@@ -147,6 +147,15 @@ func (l *Log) alignHardState() error {
 	return nil
 }
 
+// Commit notes, behind Recover, that this server has executed the log through an index before, as far as that reaches: it is committed there.
+// A commit index alone makes no record.
+func (l *Log) Commit(index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hs.commit = max(l.hs.commit, min(index, l.last()))
+	l.settled = l.hs.commit
+}
+
 // Resume is Recover for a log that was in use until now, all of whose entries are durable: another
 // raft.RawNode is to go on with it, in a configuration, from the position of the state machine.
 func (l *Log) Resume(applied Position, conf *pb.ConfState) error {
