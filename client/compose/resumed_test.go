@@ -2,6 +2,7 @@ package compose
 
 import (
 	"context"
+	"encoding/json"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client/compose/internal/commit"
+	"github.com/stoa-kv/stoa/client/mirror"
 )
 
 // breaking is a member at revision 14 whose first stream of watches breaks when one is open. The next ones bring what there is from
@@ -344,4 +346,60 @@ func TestMirrorsOfAClusterThatHasGoneBack(t *testing.T) {
 	require.NoError(t, home.open(time.Now().Add(time.Minute)))
 	require.False(t, home.twin.view.reachable())
 	require.EqualValues(t, 10, home.twin.floor.Load())
+}
+
+// marked is a member with the mark of a mirror, and nothing that changes.
+type marked struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+	mark mirror.Mark
+}
+
+func (s marked) Range(_ context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	value, err := json.Marshal(s.mark)
+	kv := &mvccpb.KeyValue{Key: q.Key, Value: value, CreateRevision: 3, ModRevision: 3, Version: 1}
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: 2, Revision: 3}, Kvs: []*mvccpb.KeyValue{kv}, Count: 1}, err
+}
+
+func (marked) Watch(st pb.Watch_WatchServer) error {
+	for id := int64(0); ; id++ {
+		r, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		if r.GetCreateRequest() == nil {
+			continue
+		}
+		if err := st.Send(&pb.WatchResponse{Header: &pb.ResponseHeader{Revision: 3}, WatchId: id, Created: true}); err != nil {
+			return err
+		}
+	}
+}
+
+// A watch of mirrored keys is none of a mirror that is of the cluster before, when home was replaced or restored, as far as that is known: no worker goes
+// on with it, until an operator has decided.
+func TestWatchBesideTheMirrorOfAnotherHome(t *testing.T) {
+	near := &marked{mark: mirror.Mark{Source: 8, Phase: mirror.At, Revision: 5}}
+	home := rewound{revision: 10, reads: make(chan bool, 10)}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{
+			"home": {Kind: Etcd, Endpoints: []string{serve(t, home.register)}},
+			"near": {Kind: Etcd, Endpoints: []string{serve(t, func(g *grpc.Server) {
+				pb.RegisterKVServer(g, near)
+				pb.RegisterWatchServer(g, near)
+			})}},
+		},
+		Routes: []Route{{Prefix: "/m/", Cluster: "home", Mirrors: []string{"near"}}}, Local: "near",
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	near.mark.Keys = c.core.routes.routes[0].said
+	_, err = c.Get(t.Context(), "/m/a") // which tells whose the keys are
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, ok := <-c.Watch(ctx, "/m/a")
+	require.True(t, ok, "it is of the mirror")
+	require.NoError(t, r.Err())
+	require.EqualValues(t, 11, r.Events[0].Kv.ModRevision)
 }
