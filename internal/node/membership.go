@@ -65,9 +65,9 @@ func (n *Node) checkName(known string, members []*pb.Member) error {
 	return nil
 }
 
-// begun records that this server's files exist, before it takes part: from now
+// noteBegun records that this server's files exist, before it takes part: from now
 // on they must.
-func (n *Node) begun() error {
+func (n *Node) noteBegun() error {
 	n.cfg.Begun = true
 	if n.cfg.Registry == nil {
 		return nil

@@ -107,11 +107,28 @@ type Node struct {
 // and joins the others. It returns before there is a leader; see Ready.
 func Start(cfg Config) (*Node, error) {
 	cfg.setDefaults()
+	n := newNode(cfg)
+	c, err := n.recover()
+	if err == nil {
+		err = n.connect(c)
+	}
+	if err != nil {
+		n.end()
+		n.running.Wait()
+		return nil, err
+	}
+	n.begin(c, false)
+	n.run()
+	return n, nil
+}
+
+func newNode(cfg Config) *Node {
 	n := &Node{
-		cfg: cfg, log: cfg.Logger, calls: replica.NewCalls(), leases: lease.NewLeader(now), revoked: make(chan struct{}, 1), fence: new(check.Fence), codes: apply.NewCodes(paceCompilation),
-		ready: make(chan struct{}), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1), lines: newLines(), since: time.Now(),
-		hashing: make(chan struct{}, 1), filing: make(chan struct{}, 1), copying: make(chan struct{}, 1), spool: installing{turn: make(chan struct{}, 1)},
-		callLog: calllog.New(calllog.Default),
+		cfg: cfg, log: cfg.Logger, lines: newLines(), since: time.Now(),
+		calls: replica.NewCalls(), codes: apply.NewCodes(paceCompilation), callLog: calllog.New(calllog.Default),
+		leases: lease.NewLeader(now), fence: new(check.Fence), ready: make(chan struct{}), spool: installing{turn: make(chan struct{}, 1)},
+		hashing: make(chan struct{}, 1), filing: make(chan struct{}, 1), copying: make(chan struct{}, 1),
+		revoked: make(chan struct{}, 1), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1),
 	}
 	requests := cfg.Metrics.Server.Requests
 	n.requests, n.ranges, n.readTxns = newByKind(requests), requests("Range"), requests("ReadonlyTxn")
@@ -119,6 +136,11 @@ func Start(cfg Config) (*Node, error) {
 	n.lane = throttle.New(n.clock, func(d time.Duration, f func()) { time.AfterFunc(d, f) }, mathrand.Float64)
 	n.limits = tenant.New(n.clock)
 	n.sessions = n.newSessions()
+	return n
+}
+
+// recover makes the core of what this server has stored.
+func (n *Node) recover() (*core, error) {
 	if err := n.restoreFence(); err != nil {
 		return nil, err
 	}
@@ -136,21 +158,29 @@ func Start(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = n.begun()
+	err = n.noteBegun()
 	if err == nil {
 		err = n.defragmentAtStart(c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
+	return c, nil
+}
+
+// connect makes what carries the changes of the core to clients, and its messages to the other servers.
+func (n *Node) connect(c *core) error {
 	n.core.Store(c)
 	n.noteMembers(c)
 	n.startHub(c)
 	if err := n.startTransport(c); err != nil {
-		c.close()
-		return nil, err
+		return errors.Join(err, c.close())
 	}
-	n.begin(c, false)
+	return nil
+}
+
+// run starts what goes on from core to core.
+func (n *Node) run() {
 	n.running.Go(func() { n.lines.run(n.life, n.log) })
 	n.every(n.cfg.Tick, nil, n.tick)
 	n.running.Go(n.flushLoop)
@@ -162,7 +192,6 @@ func Start(cfg Config) (*Node, error) {
 	n.running.Go(n.watchVersions)
 	n.running.Go(n.followPeers)
 	n.startCompactor()
-	return n, nil
 }
 
 // drawIncarnation names this process among all that ever propose.
@@ -256,87 +285,6 @@ func (n *Node) Ready() <-chan struct{} { return n.ready }
 
 // Done is closed when the node stops.
 func (n *Node) Done() <-chan struct{} { return n.life.Done() }
-
-// Stop hands leadership over if there is somebody to take it, flushes, and
-// closes everything. Requests that still wait fail.
-func (n *Node) Stop(ctx context.Context) error {
-	if n.stopping.Swap(true) {
-		return nil
-	}
-	n.handOver(ctx)
-	n.end()
-	c := n.halt()
-	n.transport.Close()
-	n.running.Wait()
-	n.lines.drain(n.log)
-	n.rebuild.Lock()
-	defer n.rebuild.Unlock()
-	if err := n.flush(c); err != nil {
-		n.log.Warn("the last flush failed; the log holds what it would have written", zap.Error(err))
-	}
-	return c.close()
-}
-
-// halt stops the last core there is: a snapshot that is being installed is first, and
-// none is from now on.
-func (n *Node) halt() *core {
-	n.rebuild.Lock()
-	defer n.rebuild.Unlock()
-	c := n.core.Load()
-	c.stopLoops()
-	n.calls.Stop(fault.Stopped)
-	c.replica.Stop(fault.Stopped)
-	return c
-}
-
-// handOverLimit is several times what it takes to bring a peer up to date and to
-// have it elected, and leaves a stopping server time for its last flush.
-const handOverLimit = 500 * time.Millisecond
-
-// handOver moves the leadership of all groups to the most promising peer and
-// waits a moment for it.
-func (n *Node) handOver(ctx context.Context) {
-	c := n.core.Load()
-	if !c.replica.Leading() {
-		return
-	}
-	to := n.successor(c)
-	if to == 0 {
-		return
-	}
-	n.log.Info("handing leadership over", memberID("to", to))
-	// The peer may be stopping too; who is left will elect somebody.
-	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
-	defer cancel()
-	if err := n.transfer(ctx, c, to); err != nil {
-		n.log.Warn("stopping without having handed leadership over", zap.Error(err))
-	}
-}
-
-// successor is a peer that is connected; Raft brings it up to date before it
-// lets it lead.
-func (n *Node) successor(c *core) uint64 {
-	for _, m := range c.machine.Members() {
-		if m.GetID() != n.cfg.ID && !m.GetIsLearner() && n.transport.Connected(m.GetID()) {
-			return m.GetID()
-		}
-	}
-	return 0
-}
-
-func (n *Node) transfer(ctx context.Context, c *core, to uint64) error {
-	c.replica.TransferAll(to)
-	pause := time.NewTicker(5 * time.Millisecond)
-	defer pause.Stop()
-	for c.replica.Leader() != to {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-pause.C:
-		}
-	}
-	return nil
-}
 
 // fatal ends the process: see invariant 1. Any goroutine may call it, with any locks.
 func (n *Node) fatal(err error) {
