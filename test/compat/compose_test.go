@@ -38,8 +38,7 @@ func newComposed(t *testing.T) *composed {
 		eu: process.StartT(t, process.Spec{Binary: stoa, Partitions: 2}),
 		us: process.StartT(t, process.Spec{Binary: etcd}),
 	}
-	out, err := exec.Command("go", "build", "-o", c.dir, "../../cmd/stoactl").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, process.LinkStoactl(c.dir))
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "compose.yaml"), fmt.Appendf(nil, `
 clusters:
   eu: {endpoints: [%q]}

@@ -34,8 +34,7 @@ const logged = `return {
 func TestLogsAndProfilesOfExtensions(t *testing.T) {
 	needExtensions(t)
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir, "../../cmd/stoactl").CombinedOutput()
-	require.NoErrorf(t, err, "%s", out)
+	require.NoError(t, process.LinkStoactl(dir))
 	source := filepath.Join(dir, "logged.lua")
 	require.NoError(t, os.WriteFile(source, []byte(logged), 0o600))
 	for _, s := range []shape{{1, 2}, {3, 2}} {

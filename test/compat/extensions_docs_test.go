@@ -3,7 +3,6 @@ package compat
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -26,8 +25,7 @@ func TestTheTutorialOfExtensionsIsCorrect(t *testing.T) {
 	require.Greater(t, len(steps), 20)
 	require.Len(t, programs, 2)
 	tools := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", tools, "../../cmd/stoactl").CombinedOutput()
-	require.NoErrorf(t, err, "%s", out)
+	require.NoError(t, process.LinkStoactl(tools))
 	for _, s := range []shape{{1, 2}, {3, 2}} {
 		t.Run(s.String(), func(t *testing.T) {
 			dir := t.TempDir()

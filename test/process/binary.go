@@ -69,17 +69,27 @@ var Stoactl = sync.OnceValues(func() (string, error) {
 	return build("bin/stoactl", "build", "-o", "bin/stoactl", "./cmd/stoactl")
 })
 
+// LinkStoactl puts a link to stoactl, built from this checkout, into a directory.
+func LinkStoactl(dir string) error {
+	path, err := Stoactl()
+	if err != nil {
+		return err
+	}
+	return os.Symlink(path, filepath.Join(dir, "stoactl"))
+}
+
 var buildPeers = sync.OnceValues(func() (string, error) {
 	return build("bin/peers", "run", "./test/peers")
 })
 
+// build builds static programs, as make does: what is in bin is the same, whoever has built it, and isn't linked again.
 func build(result string, args ...string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
 	cmd := exec.Command("go", args...)
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", result, err, out)
 	}

@@ -106,8 +106,7 @@ func TestTLS(t *testing.T) {
 // composedBySecureStoactl does the same with stoactl and a file of --compose.
 func composedBySecureStoactl(t *testing.T, eu, us *process.Cluster, euAuthority, usAuthority *process.Authority) {
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir, "../../../cmd/stoactl").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, process.LinkStoactl(dir))
 	// What is not absolute is relative to the file.
 	relative, err := filepath.Rel(dir, usAuthority.File(""))
 	require.NoError(t, err)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -35,12 +34,11 @@ type result struct {
 	out, errout string
 }
 
-// build builds stoactl.
-func build(t *testing.T) (path string) {
+// build returns the path of stoactl.
+func build(t *testing.T) string {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "stoactl")
-	out, err := exec.Command("go", "build", "-o", path, "../../../cmd/stoactl").CombinedOutput()
-	require.NoError(t, err, string(out))
+	path, err := process.Stoactl()
+	require.NoError(t, err)
 	return path
 }
 
