@@ -67,6 +67,7 @@ func TestAnOlderCopyOfAPart(t *testing.T) {
 
 // The file of another member is as good as a snapshot from there; its log is refused.
 func TestFilesOfAnotherMember(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	for i := range 20 {

@@ -186,6 +186,7 @@ func TestAMemberAloneNeedsNoInitialCheck(t *testing.T) {
 // Entries that have had another effect on one member are noticed with the next ones, long before the
 // next periodic check.
 func TestEntriesWithAnotherEffectAreNoticedAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2, func(c *Config) { c.CheckInterval = time.Hour })
 	c.ready()
 	require.Eventually(t, func() bool { v, _ := c.nodes[0].ClusterVersion(); return v == version.Newest }, 20*time.Second, 10*time.Millisecond)

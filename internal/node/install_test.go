@@ -116,6 +116,7 @@ func (s *snapshots) sent(cut *backend.Snapshot) (*peerpb.SnapshotHeader, string)
 
 // A snapshot that can't be used is refused while the server goes on from its own file.
 func TestADamagedSnapshotStopsNothing(t *testing.T) {
+	t.Parallel()
 	s := newSnapshots(t, 2)
 	s.agreed(version.Newest) // the file has checksums
 	n := s.nodes[s.follower]

@@ -50,6 +50,7 @@ func TestALeaderReachesAServerThatDoesNotKnowIt(t *testing.T) {
 }
 
 func TestLinksFollowTheListOfMembers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, 2)
 	c.ready()
 	next := c.address()
@@ -69,6 +70,7 @@ func TestLinksFollowTheListOfMembers(t *testing.T) {
 
 // A server that is removed while it runs is told, and one that is started later.
 func TestARemovedServerIsTold(t *testing.T) {
+	t.Parallel()
 	told := make(chan uint64, 2)
 	c := newCluster(t, 3, 2, func(cfg *Config) {
 		cfg.Removed = func() { told <- cfg.ID }

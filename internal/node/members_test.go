@@ -55,6 +55,7 @@ func (c *cluster) change(ask func(context.Context) error) {
 // A cluster grows from one server to three and shrinks again, always without the server
 // that it began with and others that lead; what was written is there throughout.
 func TestAClusterGrowsAndShrinks(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
 			c := newCluster(t, 1, partitions, func(cfg *Config) { cfg.MaxLearners = 1 })

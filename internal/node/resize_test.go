@@ -166,6 +166,7 @@ func TestHistoryOfAKeyThatGoes(t *testing.T) {
 
 // Nor does it by a snapshot that takes partitions back, which then come through their own log again.
 func TestTheRevisionDoesNotGoBackByASnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	i := (c.leading() + 1) % 3
@@ -193,6 +194,7 @@ func TestTheRevisionDoesNotGoBackByASnapshot(t *testing.T) {
 
 // What a server tells as its revision doesn't go back: not when the number of partitions changes, nor at a restart without the others.
 func TestTheRevisionDoesNotGoBack(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, 2)
 	c.ready()
 	c.agreed(version.Newest)
@@ -223,6 +225,7 @@ func TestTheRevisionDoesNotGoBack(t *testing.T) {
 // Two operators change the number of partitions at the same time. The change that comes second finds more than it was made for:
 // it has the keys leave those that go first, instead of moving all at the change.
 func TestDrainedBehindAnotherChange(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, 2)
 	c.ready()
 	c.agreed(version.Newest)

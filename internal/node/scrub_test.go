@@ -85,6 +85,7 @@ func TestAChangedBitFencesOneOfThree(t *testing.T) {
 
 // Damage that is found in a state when another server's has just taken its place says nothing of that one.
 func TestDamageOfAReplacedStateFencesNothing(t *testing.T) {
+	t.Parallel()
 	s := newSnapshots(t, 2)
 	s.agreed(version.Newest)
 	n := s.nodes[s.follower]

@@ -77,6 +77,7 @@ func askEphemeral(key string, lease int64) func(*session.Item) {
 
 // Every server of the cluster counts the sessions that are open, whichever they are on.
 func TestOpenSessionsAreCounted(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	counted := func(want int) {

@@ -166,6 +166,7 @@ func newSessionClient(c *cluster, on int) *sessionClient {
 // A session survives failures of leaders and of its server: each write takes
 // effect once, and in order.
 func TestSessionOverDeaths(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	s := newSessionClient(c, 0)
@@ -218,6 +219,7 @@ func (s *sessionClient) alive() int {
 // A client that is given another's revision sees the same state on any server;
 // the example of AGORA §II.
 func TestSessionCausalReads(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 4)
 	c.ready()
 	// The leader's server answers before the others have received it.

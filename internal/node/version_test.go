@@ -122,6 +122,7 @@ func TestTheVersionFollowsTheMembers(t *testing.T) {
 }
 
 func TestACancelledDowngradeLetsTheVersionRise(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, 2)
 	c.ready()
 	c.agreed(version.Newest)

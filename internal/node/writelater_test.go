@@ -63,6 +63,7 @@ func TestWrite(t *testing.T) {
 
 // Each write has one outcome, also of those that wait for a leader when their server stops.
 func TestWritesEndWithTheServer(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 2)
 	c.ready()
 	c.put(0, "/k", "v")
