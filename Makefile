@@ -40,7 +40,7 @@ test:
 .PHONY: test-race
 test-race:
 	$(GO) test -race -parallel 4 $(UNIT)
-	$(GO) test ./test/costs/... ./client/compose/internal/commit ./internal/balance ./internal/script ./internal/store
+	$(GO) test ./test/costs/... ./client/compose/internal/commit ./internal/balance ./internal/golden ./internal/script ./internal/store
 
 ## stress: stress tests with goroutines under the race detector, DURATION (5m) for each package (needs a C compiler)
 .PHONY: stress

@@ -1,3 +1,7 @@
+//go:build !race
+
+// One goroutine: there is nothing for the race detector, under which this takes five times as long.
+
 package golden
 
 import (
