@@ -39,7 +39,7 @@ test:
 ## test-race: unit tests under the race detector (four at once of those that wait), and without it what measures, or explores a model (needs a C compiler)
 .PHONY: test-race
 test-race:
-	$(GO) test -race -parallel 4 $(UNIT)
+	CGO_ENABLED=1 $(GO) test -race -parallel 4 $(UNIT)
 	$(GO) test ./test/costs/... ./client/compose/internal/commit ./internal/balance ./internal/golden ./internal/script ./internal/store
 
 ## stress: stress tests with goroutines under the race detector, DURATION (5m) for each package (needs a C compiler)
@@ -83,7 +83,7 @@ peers-zookeeper:
 ## test-compat: end to end with real etcdctl and clientv3, and each answer compared with etcd's
 .PHONY: test-compat
 test-compat: build build-clock peers
-	$(GO) test -count=1 -timeout 20m ./test/operator $$($(GO) list ./test/adversary ./test/compat/... ./test/crashpoints ./test/extensions/... ./test/migrate/... ./test/overload ./test/process/... | grep -v /differential$$)
+	$(GO) test -count=1 -timeout 20m ./test/operator ./test/compat ./test/extensions $$($(GO) list ./test/adversary ./test/compat/... ./test/crashpoints ./test/extensions/bench ./test/migrate/... ./test/overload ./test/process/... | grep -v /differential$$)
 	$(GO) test -count=1 -timeout 20m ./test/compose & compose=$$!; \
 	$(GO) test -count=1 -timeout 20m ./test/compat/differential -rapid.seed=$(SEED); differential=$$?; \
 	wait $$compose && exit $$differential

@@ -98,7 +98,9 @@ func (r *region) stats() (reads, updates, switches, syncs int) {
 // of two regions.
 func TestTwoRegions(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "regions")
-	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	build := exec.Command("go", "build", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build: most of it is compiled
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	clusters := map[string]*process.Cluster{
 		"eu": process.StartT(t, process.Spec{Partitions: 2}),
