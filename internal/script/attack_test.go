@@ -133,6 +133,21 @@ var attacks = []struct{ name, source, want string }{
 	{"varargs", "local function f(...) return #{ ... } end", "no variable arguments"},
 	{"a method definition", "local t = {} function t:f() end", "there are no methods"},
 
+	// What ended or fooled other interpreters, gopher-lua's among them (its issues 187, 331, 475, 505 and 524).
+	{"a call of what a call returns", "return select(0)(select(1 / 9))", "there is no select"},
+	{"concat of many pieces", "local t = {} for i = 1, 300 do t[i] = '{' end return table.concat(t) .. table.concat(t, ',', 1, 300)", ""},
+	{"concat out of bounds", "return table.concat({ 1 }, '', -9223372036854775807, 9223372036854775807)", "wants places from 1 to 1"},
+	{"recursion until the registry is full", "local function f(n) return n + f(n + 1) end return f(1)", "nested more than"},
+	{"many tables at once", "local t = {} for i = 1, 3000 do t[i] = { i, { i } } end return #t", ""},
+	{"a key of a string", "local s = 'Lua' s.key = 1", "a string has no fields"},
+	{"sort by a comparator that contradicts itself", "local t = { 3, 1, 2, 5, 4 } table.sort(t, function(a, b) return a ~= b end) return #t", ""},
+	{"sort by a comparator that changes the table", "local t = { 3, 1, 2 } table.sort(t, function(a, b) t[#t + 1] = 1 return a < b end)", "changed while it was sorted"},
+	{"a table that grows in its own loop", "local t = { a = 1 } for k in pairs(t) do t[k .. 'x'] = 1 end", ""},
+	{"the least integer", "local n = -9223372036854775807 - 1 return { n / -1 }", "integer overflow"},
+	{"the rest by -1 of the least integer", "local n = -9223372036854775807 - 1 return n % -1", ""},
+	{"a step of 0", "for i = 1, 2, 0 do end", "step"},
+	{"a loop to the largest integer", "local n = 0 for i = 9223372036854775806, 9223372036854775807 do n = n + 1 end return n", ""},
+
 	// What replicas could disagree on.
 	{"address of a table", "return tostring({})", "a table has no text"},
 	{"address of a function", "return tostring(tostring)", "a function has no text"},
