@@ -186,6 +186,11 @@ test-crashpoints: build
 test-upgrade: build
 	$(GO) test -v -count=1 -timeout 20m -tags faults ./test/faults -run '^TestUpgrade|EarlierRelease' $(ARGS)
 
+## test-life: a cluster through an operator's months, step after step under a checked load (ARGS="-steps 40 -seed 7 -partitions 2"; five seconds a step)
+.PHONY: test-life
+test-life: build peers
+	$(GO) test -v -count=1 -timeout 0 ./test/life $(or $(ARGS),-steps 26)
+
 ## test-compose: many clients of several clusters, of stoa and of etcd, under faults (LOAD=1m per case)
 .PHONY: test-compose
 test-compose: build peers
