@@ -113,7 +113,6 @@ func TestSessionsOutliveAKill(t *testing.T) {
 
 // A server that gets the whole file remembers the sessions of the one that sent it.
 func TestSessionsComeWithASnapshot(t *testing.T) {
-	t.Parallel()
 	const partitions = 3
 	c := newCluster(t, 3, partitions, shortLog)
 	c.ready()

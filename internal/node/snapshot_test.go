@@ -63,7 +63,6 @@ func (c *cluster) hash(i int, rev int64) uint32 {
 // Watches continue over the installation of a snapshot: no event is missed or
 // delivered twice.
 func TestWatchLivesThroughASnapshot(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t, 3, 2, shortLog)
 	c.ready()
 	c.put(0, "/w/0", "0")
