@@ -98,6 +98,11 @@ test-differential: build peers
 test-etcd: build peers
 	./test/etcd/run.sh
 
+## test-etcd-integration: etcd's package integration, each member of whose clusters is a process of stoa (half an hour for each number of PARTITIONS="1 2 4"; TESTS='^TestV3Watch', QUICK=1)
+.PHONY: test-etcd-integration
+test-etcd-integration: build peers
+	./test/etcd/integration.sh
+
 ## test-robustness: etcd's robustness tests (traffic, faults, and checks of what clients and watches saw) on stoa, ROUNDS times (10; a minute each)
 .PHONY: test-robustness
 test-robustness: build peers

@@ -1,4 +1,4 @@
-# What run.sh and robustness.sh have in common. Sourced, with $root and $server set.
+# What run.sh, robustness.sh and integration.sh have in common. Sourced, with $root and $server set.
 
 version=v3.7.3
 
