@@ -69,7 +69,7 @@ func (r *Replica) answerWrite(from uint64, c *Call, reply func([]byte, error)) {
 	}
 	w.Done = func(out Outcome) {
 		if errors.Is(out.Err, fault.Fenced) { // this server, not the one that asks
-			out.Err = fault.LeaderChanged
+			out.Err = fault.TimeoutLeaderFail
 		}
 		if !r.calls.r.Load().resized.has(out.Group, c.Generation) {
 			out.Group = noneOfTheSender

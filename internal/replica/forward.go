@@ -11,7 +11,7 @@ func (r *Replica) Submit(w *Write) {
 	}
 	epoch := r.seq.Epoch()
 	if w.Epoch != 0 && w.Epoch != epoch {
-		w.fail(fault.LeaderChanged)
+		w.fail(fault.TimeoutLeaderFail)
 		return
 	}
 	if epoch != 0 {

@@ -168,7 +168,7 @@ func (l *leadership) end() {
 	}
 	l.r.seq.Close()
 	writes := l.r.multi.takeAll()
-	l.effects.add(func() { failAll(writes, fault.LeaderChanged) })
+	l.effects.add(func() { failAll(writes, fault.TimeoutLeaderFail) })
 	unconfirmed := l.r.conf.end()
 	l.effects.add(func() { failReads(unconfirmed, fault.LeaderChanged) })
 	for _, g := range l.r.groups {

@@ -211,7 +211,7 @@ func (g *group) proposeQueued(q *queued) {
 	}
 }
 
-func (g *group) drop(q *queued) { g.failing(q.writes, fault.LeaderChanged) }
+func (g *group) drop(q *queued) { g.failing(q.writes, fault.TimeoutLeaderFail) }
 
 // failing adds the effect that writes fail.
 func (g *group) failing(writes []*Write, err error) {
@@ -232,7 +232,7 @@ func (g *group) abandon() func() {
 	g.open = 0
 	g.mu.Unlock()
 	g.pending.Add(-int64(len(writes)))
-	return func() { failAll(writes, fault.LeaderChanged) }
+	return func() { failAll(writes, fault.TimeoutLeaderFail) }
 }
 
 // takeWaiting removes writes that wait for entries in the log, in their order:

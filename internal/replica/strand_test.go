@@ -58,7 +58,7 @@ func TestAWriteThatComesAsTheEpochEnds(t *testing.T) {
 	r.groups[0].accept(w)
 	s.quiesce()
 	require.Equal(t, answers{1, nil}, plain, "the leader carries it out")
-	require.Equal(t, answers{1, fault.LeaderChanged}, ofSession)
+	require.Equal(t, answers{1, fault.TimeoutLeaderFail}, ofSession)
 	require.Zero(t, r.groups[0].pending.Load())
 }
 

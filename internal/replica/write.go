@@ -59,7 +59,7 @@ type Outcome struct {
 func (r *Replica) resubmit(writes []*Write) {
 	for _, w := range writes {
 		if w.Session {
-			w.fail(fault.LeaderChanged)
+			w.fail(fault.TimeoutLeaderFail)
 		} else {
 			r.Submit(w)
 		}

@@ -24,7 +24,7 @@ func (l *life) extended(o *op, reply func(proto.Message, error)) {
 	done := func(out replica.Outcome) {
 		switch {
 		case errors.Is(out.Err, fault.Moved) && l.sv.c.loop.now <= deadline,
-			l.sv.c.mutation.CallTwice && errors.Is(out.Err, fault.LeaderChanged) && l.sv.c.loop.now <= deadline:
+			l.sv.c.mutation.CallTwice && errors.Is(out.Err, fault.TimeoutLeaderFail) && l.sv.c.loop.now <= deadline:
 			l.sv.c.stats.Rerouted++
 			l.after(10*time.Millisecond, "call again", uint64(o.client), try)
 		case errors.Is(out.Err, fault.Moved):
