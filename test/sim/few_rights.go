@@ -160,7 +160,7 @@ func (q claim) demands(req proto.Message) verdict {
 	case *pb.LeaseRevokeRequest:
 		return q.ends(r.ID)
 	case *pb.LeaseKeepAliveRequest:
-		return min(q.disposes(r.ID), q.renews(r.ID))
+		return min(q.ends(r.ID), q.renews(r.ID))
 	case *pb.LeaseGrantRequest:
 		return yes
 	}
@@ -197,8 +197,8 @@ func (q claim) attaches(id int64) verdict {
 	return v
 }
 
-// ends is disposes, but where leases end in steps. Then one may be on its way to its end: its owner goes on with that, and the
-// session that it belonged to is gone.
+// ends is disposes, but where leases end in steps. Then one may be on its way to its end: its owner goes on with that, or is told
+// that there is nothing to renew, and the session that it belonged to is gone.
 func (q claim) ends(id int64) verdict {
 	v := q.disposes(id)
 	if own := q.c.steward.owners[id] == q.user; q.c.has.steps && v == no && (own || id >= sessionLeases && q.writesKeys(id) == yes) {
