@@ -55,12 +55,20 @@ func (g *ledger) quotasFor(o *op) (all [][]auth.Quota) {
 	return all
 }
 
+// next is a revision behind all: no key is named after it.
+func (p *past) next() int64 {
+	if n := len(p.revisions); n > 0 {
+		return p.revisions[n-1].rev + 1
+	}
+	return 1
+}
+
 // mayNotFit reports whether a request of a client of extensions, without what handlers of events add to it, didn't fit into the quotas
 // at some time between request and answer.
 func (p *past) mayNotFit(o *op) bool {
 	for _, list := range p.c.ledger.quotasFor(o) {
 		for _, keys := range p.among(o) {
-			e := &evaluation{keys: keys, began: keys, rev: o.floor + 1, old: p.at, who: o.who, carries: o.carries, as: o.as, bounds: bounds{quotas: list}}
+			e := &evaluation{keys: keys, began: keys, rev: p.next(), old: p.at, who: o.who, carries: o.carries, as: o.as, bounds: bounds{quotas: list}}
 			e.call(o.req)
 			if e.follow(o.req); e.barred {
 				return true
