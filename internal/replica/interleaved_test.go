@@ -24,6 +24,7 @@ type scene struct {
 	stuck placement.Set // whose loops don't run
 	loops int           // that run
 	asked []*answers
+	gone  error // what the last of them is answered whose leader goes
 }
 
 func newScene(t *testing.T, w *interleave.World, servers, of int) *scene {
@@ -62,7 +63,7 @@ func (s *scene) network() {
 // write is a put of keys, as a task.
 func (s *scene) write(name string, session bool, keys ...string) *answers {
 	a := new(answers)
-	s.asked = append(s.asked, a)
+	s.asked, s.gone = append(s.asked, a), fault.TimeoutLeaderFail
 	txn := &pb.TxnRequest{}
 	var parts placement.Set
 	for _, key := range keys {
@@ -79,7 +80,7 @@ func (s *scene) write(name string, session bool, keys ...string) *answers {
 // read is a strict read of both partitions, or of one, as a task.
 func (s *scene) read(name string, parts placement.Set) *answers {
 	a := new(answers)
-	s.asked = append(s.asked, a)
+	s.asked, s.gone = append(s.asked, a), fault.LeaderChanged
 	s.w.Go(name, func() { s.r.ReadPoint(parts, a.read) })
 	return a
 }
@@ -170,7 +171,7 @@ func TestInterleavedEndOfEpoch(t *testing.T) {
 					require.Equal(t, 1, kept+answered, "%d kept, %d answered", kept, answered)
 					s.r.calls.Stop(fault.Stopped)
 					s.r.Stop(fault.Stopped)
-					s.once(fault.LeaderChanged, fault.Stopped)
+					s.once(s.gone, fault.Stopped)
 				}
 			})
 		})
@@ -237,7 +238,7 @@ func TestInterleavedStop(t *testing.T) {
 					s.r.calls.Stop(fault.Stopped)
 					s.r.Stop(fault.Stopped)
 				})
-				return func() { s.once(fault.Stopped, fault.LeaderChanged) }
+				return func() { s.once(fault.Stopped, s.gone) }
 			})
 		})
 	}
