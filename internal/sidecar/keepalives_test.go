@@ -37,22 +37,21 @@ func (m *lessor) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
-// behind is a connection to a sidecar of the member.
-func (m *lessor) behind(t *testing.T) *grpc.ClientConn {
+// behind is a sidecar of the member, and a connection to it.
+func (m *lessor) behind(t *testing.T) (*Server, *grpc.ClientConn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	g := grpc.NewServer()
 	pb.RegisterLeaseServer(g, m)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
-	_, conn := start(t, Upstream{Endpoints: []string{l.Addr().String()}})
-	return conn
+	return start(t, Upstream{Endpoints: []string{l.Addr().String()}})
 }
 
 // TestKeepAlivesThatWait: a lease whose renewal is answered at once doesn't wait for those of many that are being revoked.
 func TestKeepAlivesThatWait(t *testing.T) {
 	m := &lessor{revokes: 5 * keepAliveWays}
-	conn := m.behind(t)
+	_, conn := m.behind(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	keeps := func(id int64) pb.Lease_LeaseKeepAliveClient {
@@ -76,7 +75,7 @@ func TestKeepAlivesThatWait(t *testing.T) {
 // TestManyKeepAlivesOfOneProgram: another program's lease doesn't wait for the renewals of them all.
 func TestManyKeepAlivesOfOneProgram(t *testing.T) {
 	m := new(lessor)
-	one := m.behind(t)
+	s, one := m.behind(t)
 	other, err := grpc.NewClient(one.Target(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = other.Close() })
@@ -103,9 +102,14 @@ func TestManyKeepAlivesOfOneProgram(t *testing.T) {
 		}
 		keeps(one, leases...)
 	}
-	require.Eventually(t, func() bool { return m.renewed.Load() > keepAliveWays }, 10*time.Second, time.Millisecond)
+	var waiting int64
+	require.Eventually(t, func() bool { // all of them have come
+		waiting = int64(s.renewing[0].stats().Leases)
+		return waiting+m.renewed.Load() >= streams*each
+	}, 10*time.Second, time.Millisecond)
 	before := m.renewed.Load()
 	_, err = keeps(other, 1).Recv()
 	require.NoError(t, err)
-	require.Less(t, m.renewed.Load()-before, int64(200), "of %d", streams*each)
+	// Some hundreds are renewed in the time that a busy machine takes for a new stream: one takes a millisecond, and up to 64 are under way.
+	require.Less(t, m.renewed.Load()-before, waiting/2, "of %d", waiting)
 }
