@@ -247,7 +247,8 @@ func (n *Node) startTransport(c *core) error {
 }
 
 // current is the core to work on. While a snapshot is being installed there is
-// none, and it waits for that. A request waits in present first.
+// none, and it waits for that. A request waits in present first; what it asks behind that, and what need only have been true when it
+// came, is asked of core.Load, which never waits.
 func (n *Node) current() *core {
 	c := n.core.Load()
 	if c.stale.Load() {

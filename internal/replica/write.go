@@ -17,7 +17,7 @@ type Write struct {
 	System bool
 	// Session marks a write that is ordered among others (command.InSession).
 	// It is never proposed again by the replica itself: once the epoch in which
-	// it was submitted has ended, it fails with LeaderChanged, whether or not
+	// it was submitted has ended, it fails with TimeoutLeaderFail, whether or not
 	// it had got into the log, and its session starts anew from there.
 	Session bool
 	// Home, of a session's write, is the participant in whose log it follows
@@ -25,11 +25,10 @@ type Write struct {
 	Home int32
 	// Epoch, if not 0, is the only one of this server in which the write may be stamped: it is what this server has decided as
 	// the one that stamps, such as that a lease has run out. In another one, or by another server, the decision could be
-	// another; it fails with LeaderChanged.
+	// another; it fails with TimeoutLeaderFail.
 	Epoch uint64
 	// Done is called once, from any goroutine, and must not block. An error of
-	// the kinds LeaderChanged and Timeout… leaves open whether the write took
-	// effect.
+	// the kinds Timeout… leaves open whether the write took effect.
 	Done func(Outcome)
 	// Met, of a step of a transit, is called when the first participant has come to it on this
 	// server, and waits, and again when all have, right before it is executed. It must not
