@@ -136,7 +136,10 @@ func newSpans(ops []*pb.RequestOp) (d spans) {
 		switch r := op.GetRequestDeleteRange(); {
 		case r == nil:
 		case len(r.RangeEnd) == 0:
-			d.points = union(d.points, map[string]struct{}{string(r.Key): {}})
+			if d.points == nil {
+				d.points = map[string]struct{}{}
+			}
+			d.points[string(r.Key)] = struct{}{}
 		case string(r.Key) < string(r.RangeEnd):
 			d.ranges = append(d.ranges, span{string(r.Key), string(r.RangeEnd)})
 		}
