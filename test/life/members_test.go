@@ -19,10 +19,7 @@ func (l *life) moveMember() {
 	}
 	endpoints := l.c.Endpoints()
 	id := l.id(old)
-	s := l.join()
-	l.until(endpoints, "member add "+s.Name+" --learner --peer-urls="+s.PeerURL)
-	require.NoError(l.t, s.Start())
-	l.ready(s)
+	s := l.add("--learner")
 	l.until(endpoints, "member promote "+l.memberID(endpoints, s.Name))
 	l.until(endpoints, "member remove "+id)
 	code, err := old.Wait(20 * time.Second)
@@ -35,6 +32,16 @@ func (l *life) moveMember() {
 	l.startSidecar()
 }
 
+// add has a new server become a member.
+func (l *life) add(more ...string) *process.Server {
+	endpoints := l.c.Endpoints()
+	s := l.join()
+	l.until(endpoints, strings.Join(append([]string{"member add", s.Name, "--peer-urls=" + s.PeerURL}, more...), " "))
+	require.NoError(l.t, s.Start())
+	l.ready(s)
+	return s
+}
+
 // replace is "Replacing a member", whose disk is lost.
 func (l *life) replace() {
 	lost := l.any()
@@ -43,11 +50,7 @@ func (l *life) replace() {
 	require.NoError(l.t, os.RemoveAll(lost.DataDir))
 	l.remove(lost)
 	l.until(l.c.Endpoints(), "member remove "+id)
-	endpoints := l.c.Endpoints()
-	s := l.join()
-	l.until(endpoints, "member add "+s.Name+" --peer-urls="+s.PeerURL)
-	require.NoError(l.t, s.Start())
-	l.ready(s)
+	l.add()
 	l.load.renew()
 	l.startSidecar()
 }
@@ -103,11 +106,7 @@ func (l *life) force() {
 	require.NoError(l.t, err)
 	l.start(survivor)
 	for range 2 {
-		endpoints := l.c.Endpoints()
-		s := l.join()
-		l.until(endpoints, "member add "+s.Name+" --peer-urls="+s.PeerURL)
-		require.NoError(l.t, s.Start())
-		l.ready(s)
+		l.add()
 	}
 	l.load.renew()
 	l.startSidecar()
