@@ -100,9 +100,9 @@ func (c *conn) start(st *stream) {
 	}
 }
 
-// watch ends a call that holds room that others need, and whose message doesn't arrive. With mu held.
+// watch ends a unary call that holds room that others need, and whose message doesn't arrive. With mu held.
 func (c *conn) watch(st *stream) {
-	if a := &st.in.arrival; a.held+a.call > 0 && a.late == nil && !st.started {
+	if a := &st.in.arrival; a.held+a.call > 0 && a.late == nil && st.begun {
 		a.late = time.AfterFunc(c.s.o.arriveWithin, func() { c.late(st) })
 	}
 }
@@ -112,7 +112,7 @@ func (c *conn) late(st *stream) {
 	defer c.mu.Unlock()
 	a := &st.in.arrival
 	n := a.held + a.call
-	if n == 0 || st.started || st.closed {
+	if n == 0 || !st.begun {
 		return
 	}
 	err := a.room.Take(n)

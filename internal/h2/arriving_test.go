@@ -3,6 +3,7 @@ package h2_test
 import (
 	"bytes"
 	"encoding/binary"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -304,4 +305,42 @@ func TestManyCallsWithoutMessages(t *testing.T) {
 	other.begin(4001, "EmptyCall")
 	require.NoError(t, other.WriteData(4001, true, make([]byte, 5)))
 	until(other, func(f *http2.HeadersFrame) bool { return f.StreamID == 4001 && !f.StreamEnded() })
+}
+
+// leaves is a service whose streams end while a message of theirs waits for the client.
+type leaves struct {
+	grpc_testing.UnimplementedTestServiceServer
+	sent chan error
+}
+
+func (l *leaves) FullDuplexCall(both grpc_testing.TestService_FullDuplexCallServer) error {
+	go func() {
+		l.sent <- both.Send(&grpc_testing.StreamingOutputCallResponse{Payload: body(100)})
+	}()
+	_, err := both.Recv()
+	return err
+}
+
+// A stream takes room for its headers and has no message to be late with, also behind the return of its handler.
+func TestAStreamIsNotLate(t *testing.T) {
+	const size = 60 << 10
+	free := newRoom(size)
+	s := h2.NewServer(h2.Options{Room: free}.ArriveWithin(10 * time.Millisecond))
+	l := &leaves{sent: make(chan error, 1)}
+	grpc_testing.RegisterTestServiceServer(s, l)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(s.Stop)
+	w := dialWire(t, ln.Addr().String())
+	require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	w.bombs(1, 1, "FullDuplexCall")
+	until(w, func(f *http2.HeadersFrame) bool { return f.StreamID == 1 })
+	require.NoError(t, w.WriteData(1, false, make([]byte, 5)))
+	require.Error(t, <-l.sent)
+	require.NoError(t, w.WriteData(1, false, make([]byte, 5)))
+	time.Sleep(100 * time.Millisecond)
+	require.NoError(t, w.WriteWindowUpdate(1, 1000))
+	w.answered(1)
+	require.EqualValues(t, size, free.left.Load())
 }
