@@ -22,8 +22,9 @@ const (
 	// arriveWithin is how long a message may take to arrive when there is no room for another
 	// like it.
 	arriveWithin = 10 * time.Second
-	// freeCalls is how many unary calls of a connection may wait for their messages without room for themselves.
-	freeCalls = 256
+	// freeCalls is how many unary calls of a connection may wait for their messages without room for themselves: they
+	// take up to 160 KiB, of any number of connections.
+	freeCalls = 32
 )
 
 // arrival is the room that a call has: for its headers and itself until it ends, for its messages until its handler
@@ -69,16 +70,18 @@ func (c *conn) release(st *stream) {
 	}
 }
 
-// holds is what a call is to find room for: its headers, and itself if many others of the connection wait for
-// their messages. Such calls aren't counted anywhere else. With mu held.
+// holds is what a call is to find room for: large headers, and itself with any headers, in steps of weight, if many others of the
+// connection wait for their messages. Such calls aren't counted anywhere else. With mu held.
 func (c *conn) holds(r *request) int {
 	switch {
 	case c.s.o.Room == nil:
 		return 0
 	case r.method.unary != nil && c.begun >= freeCalls:
-		return r.size + weight
-	default:
+		return (1 + r.size/weight) * weight
+	case r.size >= leastSize:
 		return r.size
+	default:
+		return 0
 	}
 }
 

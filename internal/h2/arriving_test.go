@@ -3,6 +3,7 @@ package h2_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -343,4 +344,57 @@ func TestAStreamIsNotLate(t *testing.T) {
 	require.NoError(t, w.WriteWindowUpdate(1, 1000))
 	w.answered(1)
 	require.EqualValues(t, size, free.left.Load())
+}
+
+// A connection's requests are remembered until others take their place, and no calls that are open with them go without room: each
+// takes it, whether or not it shares its headers.
+func TestForgottenHeadersTakeRoom(t *testing.T) {
+	free := newRoom(1 << 20)
+	r := newRig(t, h2.Options{Room: free})
+	before := memory()
+	for range 10 {
+		w := dialWire(t, r.addr)
+		d := w.drain()
+		value := strings.Repeat("AAAA", 480)
+		block, known := w.block("UnaryCall", "x-bin", value), w.block("UnaryCall", "x-bin", value)
+		n := 0
+		w.write(frames(func(f *http2.Framer) {
+			for id := uint32(1); id < 400; id += 4 {
+				remembered := append(bytes.Clone(block), bytes.Repeat(known[len(known)-1:], 30)...)
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: remembered, EndHeaders: true})
+				block = known
+				others := bytes.Clone(known)
+				for range 190 {
+					n++
+					others = append(append(others, 0, 1, 'n', 5), fmt.Sprintf("%05d", n)...)
+				}
+				others = append(append(append(others, 0, 12), "content-type"...), 1, 'x') // it is refused
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id + 2, BlockFragment: others, EndHeaders: true})
+			}
+		}), 1)
+		require.NoError(t, w.WritePing(false, [8]byte{}))
+		<-d.pinged
+	}
+	require.Less(t, memory(), before+10<<20)
+}
+
+// What many connections hold in calls without messages is bounded, too, also just below the size from which on headers take room.
+func TestCallsWithoutMessagesOfManyConnections(t *testing.T) {
+	r := newRig(t, h2.Options{Room: newRoom(1 << 20)})
+	before := memory()
+	for range 100 {
+		w := dialWire(t, r.addr)
+		d := w.drain()
+		value := strings.Repeat("AAAA", 850)
+		block, known := w.block("UnaryCall", "x-bin", value), w.block("UnaryCall", "x-bin", value)
+		w.write(frames(func(f *http2.Framer) {
+			for id := uint32(1); id < 2*256; id += 2 {
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
+				block = known
+			}
+		}), 1)
+		require.NoError(t, w.WritePing(false, [8]byte{}))
+		<-d.pinged
+	}
+	require.Less(t, memory(), before+40<<20)
 }

@@ -32,7 +32,7 @@ type request struct {
 	httpStatus int            // to be refused with, or 0
 	refusal    *status.Status // or this, or nil
 	err        errorCode      // of a malformed request
-	size       int            // of its fields, if no other call shares them, and that is much: of leastSize or more
+	size       int            // of its fields
 }
 
 const (
@@ -40,8 +40,8 @@ const (
 	rememberedSize   = 64 << 10
 	maxContinuations = 16 // frames of a block
 
-	// leastSize is from how many bytes of fields on a call has to find room for them: an index of one byte stands
-	// for a field of up to 4 KiB.
+	// leastSize is from how many bytes of fields on each call has to find room for them: an index of one byte stands
+	// for a field of up to 4 KiB. So has one that shares them: what is remembered is forgotten while calls are open.
 	leastSize = 4 << 10
 	// mostKeys is for how many keys metadata has room from the beginning.
 	mostKeys = 32
@@ -118,15 +118,13 @@ func (h *headers) decode(block []byte) (*request, time.Duration, error) {
 		return r, timeout, nil
 	}
 	r := h.parse(nil)
-	switch {
-	case epoch == h.epoch && len(h.known) < maxRemembered && h.weight+h.size <= rememberedSize && !slices.Contains(h.ids, 0):
+	r.size = int(h.size)
+	if epoch == h.epoch && len(h.known) < maxRemembered && h.weight+h.size <= rememberedSize && !slices.Contains(h.ids, 0) {
 		if h.known == nil {
 			h.known = map[string]*request{}
 		}
 		h.known[string(h.ids)] = r
 		h.weight += h.size
-	case h.size >= leastSize:
-		r.size = int(h.size)
 	}
 	return r, timeout, nil
 }
