@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -15,12 +16,26 @@ type Room interface {
 	Give(n int)
 }
 
+// space is Options.Room, and the error of the last one for whom it had none. What a call asks for passes through take.
+type space struct {
+	Room
+	refused atomic.Pointer[error]
+}
+
+func (s *space) take(n int) error {
+	err := s.Take(n)
+	if err != nil {
+		s.refused.Store(&err)
+	}
+	return err
+}
+
 const (
 	// leastArriving is the length, in bytes, above which room is asked for a message: calls
 	// without one may hold as much.
 	leastArriving = 16 << 10
 	// arriveWithin is how long a message may take to arrive when there is no room for another
-	// like it.
+	// like it, or there was none for any since.
 	arriveWithin = 10 * time.Second
 	// freeCalls is how many unary calls of a connection may wait for their messages without room for themselves: they
 	// take up to 160 KiB, of any number of connections.
@@ -30,10 +45,11 @@ const (
 // arrival is the room that a call has: for its headers and itself until it ends, for its messages until its handler
 // takes them. Guarded by conn.mu.
 type arrival struct {
-	room Room // of messages; nil: there is always some
-	call int  // the headers', and perhaps the call's own
-	held int  // of messages
-	late *time.Timer
+	room    *space // of messages; nil: there is always some
+	call    int    // the headers', and perhaps the call's own
+	held    int    // of messages
+	late    *time.Timer
+	refused *error // space.refused when late was set
 }
 
 // admit takes room for a message of n bytes, all of them at once: if each took more as it arrives,
@@ -42,7 +58,7 @@ func (a *arrival) admit(n int) error {
 	if a.room == nil || n <= leastArriving {
 		return nil
 	}
-	if err := a.room.Take(n); err != nil {
+	if err := a.room.take(n); err != nil {
 		return err
 	}
 	a.held += n
@@ -65,7 +81,7 @@ func (c *conn) release(st *stream) {
 	a := &st.in.arrival
 	a.release()
 	if a.call > 0 {
-		c.s.o.Room.Give(a.call)
+		c.s.room.Give(a.call)
 		a.call = 0
 	}
 }
@@ -74,7 +90,7 @@ func (c *conn) release(st *stream) {
 // connection wait for their messages. Such calls aren't counted anywhere else. With mu held.
 func (c *conn) holds(r *request) int {
 	switch {
-	case c.s.o.Room == nil:
+	case c.s.room == nil:
 		return 0
 	case r.method.unary != nil && c.begun >= freeCalls:
 		return (1 + r.size/weight) * weight
@@ -88,7 +104,7 @@ func (c *conn) holds(r *request) int {
 // roomFor takes the room for what a call holds, or says why there is none.
 func (c *conn) roomFor(n int) *status.Status {
 	if n > 0 {
-		if err := c.s.o.Room.Take(n); err != nil {
+		if err := c.s.room.take(n); err != nil {
 			return status.Convert(err)
 		}
 	}
@@ -106,6 +122,7 @@ func (c *conn) start(st *stream) {
 // watch ends a unary call that holds room that others need, and whose message doesn't arrive. With mu held.
 func (c *conn) watch(st *stream) {
 	if a := &st.in.arrival; a.held+a.call > 0 && a.late == nil && st.begun {
+		a.refused = a.room.refused.Load()
 		a.late = time.AfterFunc(c.s.o.arriveWithin, func() { c.late(st) })
 	}
 }
@@ -118,9 +135,8 @@ func (c *conn) late(st *stream) {
 	if n == 0 || !st.begun {
 		return
 	}
-	err := a.room.Take(n)
+	err := a.inTheWay(n)
 	if err == nil {
-		a.room.Give(n)
 		a.late.Reset(c.s.o.arriveWithin)
 		return
 	}
@@ -129,4 +145,17 @@ func (c *conn) late(st *stream) {
 	st.failure, st.started = err, true
 	c.start(st)
 	go st.runUnary()
+}
+
+// inTheWay says why n bytes are to be given back: there are none for another call, or there were none for one since it was asked last, which may
+// have asked for more.
+func (a *arrival) inTheWay(n int) error {
+	if now := a.room.refused.Load(); now != a.refused {
+		return *now
+	}
+	err := a.room.Take(n)
+	if err == nil {
+		a.room.Give(n)
+	}
+	return err
 }

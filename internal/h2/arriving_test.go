@@ -398,3 +398,18 @@ func TestCallsWithoutMessagesOfManyConnections(t *testing.T) {
 	}
 	require.Less(t, memory(), before+40<<20)
 }
+
+// Small calls that don't go on leave no room for a large message, though there may be some for another of them: they end when one has been refused.
+func TestSmallOnesAreInTheWayOfLargeOnes(t *testing.T) {
+	free := newRoom(100 << 10)
+	r := newRig(t, h2.Options{Room: free}.ArriveWithin(50*time.Millisecond))
+	w := dialWire(t, r.addr)
+	d := w.drain()
+	w.write(calls(w, 1, 1000, "UnaryCall"), 1)
+	require.NoError(t, w.WritePing(false, [8]byte{}))
+	<-d.pinged
+	require.Eventually(t, func() bool {
+		_, err := r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(90_000)})
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+}

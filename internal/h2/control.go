@@ -152,7 +152,7 @@ func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Du
 	} else {
 		st.begun = true
 		c.begun++
-		st.in.arrival.room = c.s.o.Room
+		st.in.arrival.room = c.s.room
 		c.watch(st)
 	}
 	if last {

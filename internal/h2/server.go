@@ -98,7 +98,8 @@ type method struct {
 
 // Server serves gRPC on the connections of its listeners.
 type Server struct {
-	o Options
+	o    Options
+	room *space // nil: there is always some
 
 	mu        sync.Mutex
 	services  map[string]grpc.ServiceInfo
@@ -116,6 +117,9 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		o: o.withDefaults(), services: map[string]grpc.ServiceInfo{}, methods: map[string]*method{},
 		listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+	}
+	if o.Room != nil {
+		s.room = &space{Room: o.Room}
 	}
 	s.answers.idle.L = &s.answers.mu
 	return s
