@@ -81,7 +81,7 @@ func (c *conn) release(st *stream) {
 	a := &st.in.arrival
 	a.release()
 	if a.call > 0 {
-		c.s.room.Give(a.call)
+		c.roomOf(st.req).Give(a.call)
 		a.call = 0
 	}
 }
@@ -90,7 +90,7 @@ func (c *conn) release(st *stream) {
 // connection wait for their messages. Such calls aren't counted anywhere else. With mu held.
 func (c *conn) holds(r *request) int {
 	switch {
-	case c.s.room == nil:
+	case c.roomOf(r) == nil:
 		return 0
 	case r.method.unary != nil && c.begun >= freeCalls:
 		return (1 + r.size/weight) * weight
@@ -101,10 +101,18 @@ func (c *conn) holds(r *request) int {
 	}
 }
 
+// roomOf is where a call finds that. Streams may last: their headers would leave no room for messages.
+func (c *conn) roomOf(r *request) *space {
+	if r.method.unary == nil {
+		return c.s.streams
+	}
+	return c.s.room
+}
+
 // roomFor takes the room for what a call holds, or says why there is none.
-func (c *conn) roomFor(n int) *status.Status {
+func (c *conn) roomFor(r *request, n int) *status.Status {
 	if n > 0 {
-		if err := c.s.room.take(n); err != nil {
+		if err := c.roomOf(r).take(n); err != nil {
 			return status.Convert(err)
 		}
 	}

@@ -413,3 +413,21 @@ func TestSmallOnesAreInTheWayOfLargeOnes(t *testing.T) {
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
 }
+
+// Streams may last as long as they like: what their headers take leaves the room of messages alone.
+func TestHeadersOfStreamsLeaveRoomForMessages(t *testing.T) {
+	messages, streams := newRoom(200<<10), newRoom(100<<10)
+	r := newRig(t, h2.Options{Room: messages, StreamRoom: streams})
+	w := dialWire(t, r.addr)
+	d := w.drain()
+	w.bombs(1, 100, "FullDuplexCall")
+	require.NoError(t, w.WritePing(false, [8]byte{}))
+	<-d.pinged
+	require.Less(t, streams.left.Load(), int64(50<<10))
+	_, err := r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(150_000)})
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	<-d.done
+	require.Eventually(t, func() bool { return streams.left.Load() == 100<<10 }, 10*time.Second, time.Millisecond)
+	require.EqualValues(t, 200<<10, messages.left.Load())
+}

@@ -120,7 +120,7 @@ func (c *conn) requested(f frame, block []byte) error {
 	room := 0
 	if refusal == nil {
 		room = c.holds(r)
-		refusal = c.roomFor(room)
+		refusal = c.roomFor(r, room)
 	}
 	if refusal != nil {
 		b := appendStatus(nil, max(r.httpStatus, http.StatusOK))

@@ -34,6 +34,7 @@ type Options struct {
 	StreamWindow   int32  // bytes that a client may send to a call ahead of its handler, 64 KiB
 	ConnWindow     int32  // bytes under way to a connection, 1 MiB
 	Room           Room   // for large headers, many calls without messages, and messages of unary calls that come in more than one frame; nil: no bound
+	StreamRoom     Room   // for large headers of streams, which may last; nil: Room
 
 	PingInterval        time.Duration // clients' pings closer than this end the connection; 5 min
 	PingsWithoutStreams bool          // they may come at that rate while no call is under way
@@ -98,8 +99,9 @@ type method struct {
 
 // Server serves gRPC on the connections of its listeners.
 type Server struct {
-	o    Options
-	room *space // nil: there is always some
+	o       Options
+	room    *space // nil: there is always some
+	streams *space // for streams' headers; likewise
 
 	mu        sync.Mutex
 	services  map[string]grpc.ServiceInfo
@@ -120,6 +122,10 @@ func NewServer(o Options) *Server {
 	}
 	if o.Room != nil {
 		s.room = &space{Room: o.Room}
+		s.streams = s.room
+	}
+	if o.StreamRoom != nil {
+		s.streams = &space{Room: o.StreamRoom}
 	}
 	s.answers.idle.L = &s.answers.mu
 	return s

@@ -136,6 +136,12 @@ func (b *Budget) Arrive(n int64) bool { return b.enter(&b.arriving, n, b.room.Lo
 // Arrived gives back what Arrive took.
 func (b *Budget) Arrived(n int64) { b.arriving.Add(-n) }
 
+// Hold takes n bytes for a stream, of those of streams and answers, to be given back by Held when it ends, unless there is no room for them.
+func (b *Budget) Hold(n int64) bool { return b.enter(&b.answers, n, b.room.Load()) }
+
+// Held gives back what Hold took.
+func (b *Budget) Held(n int64) { b.answers.Add(-n) }
+
 // Tight reports whether answers take so much that each has to be asked for by Fits: most never
 // have to find out their size before they are encoded.
 func (b *Budget) Tight() bool { return b != nil && b.answers.Load() > b.room.Load()/2 }

@@ -176,6 +176,18 @@ func TestArriving(t *testing.T) {
 	require.True(t, b.Arrive(20*mib), "one that is larger than the room, while there is no other")
 }
 
+// What streams hold is of the room of streams and answers.
+func TestHeldByStreams(t *testing.T) {
+	b := NewBudget(64 * mib)
+	require.True(t, b.Hold(16*mib))
+	require.False(t, b.Hold(1))
+	require.EqualValues(t, 16*mib, b.Answers())
+	require.Zero(t, b.Arriving())
+	require.True(t, b.Arrive(8*mib))
+	b.Held(16 * mib)
+	require.Zero(t, b.Answers())
+}
+
 // Watches have half of the room of streams and answers.
 func TestWatches(t *testing.T) {
 	b := NewBudget(64 * mib)

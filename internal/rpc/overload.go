@@ -63,6 +63,20 @@ func (a arriving) Take(n int) error {
 // Give implements h2.Room.
 func (a arriving) Give(n int) { a.Arrived(int64(n)) }
 
+// streaming is the room for what streams hold beside their goroutines and buffers.
+type streaming struct{ *memory.Budget }
+
+// Take implements h2.Room.
+func (s streaming) Take(n int) error {
+	if !s.Hold(int64(n)) {
+		return rpctypes.ErrGRPCRequestTooManyRequests
+	}
+	return nil
+}
+
+// Give implements h2.Room.
+func (s streaming) Give(n int) { s.Held(int64(n)) }
+
 // decode takes the memory for a unary call's request, and decodes it.
 func (c *capture) decode(with codec, data mem.BufferSlice) error {
 	if n := data.Len(); n >= largeRequest {

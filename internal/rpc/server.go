@@ -206,7 +206,7 @@ func (s *Server) ownOptions() h2.Options {
 		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,
 	}
 	if s.o.Memory != nil {
-		o.Room = arriving{s.o.Memory}
+		o.Room, o.StreamRoom = arriving{s.o.Memory}, streaming{s.o.Memory}
 	}
 	return o
 }
