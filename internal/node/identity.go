@@ -45,7 +45,7 @@ func (n *Node) identify(ctx context.Context) (identity, error) {
 	case proof.Token == "":
 		return n.named(ctx, token.Claims{User: proof.CommonName, Revision: c.machine.Auth().Revision})
 	case n.cfg.Tokens.JWT != nil:
-		claims, err := n.cfg.Tokens.JWT.Verify(proof.Token, now())
+		claims, err := n.cfg.Tokens.JWT.Verify(proof.Token, time.Now())
 		if err != nil {
 			return identity{}, fault.InvalidAuthToken
 		}
@@ -197,7 +197,7 @@ func (n *Node) User(ctx context.Context) string {
 	case proof.Token == "":
 		return proof.CommonName
 	case n.cfg.Tokens.JWT != nil:
-		claims, err := n.cfg.Tokens.JWT.Verify(proof.Token, now())
+		claims, err := n.cfg.Tokens.JWT.Verify(proof.Token, time.Now())
 		if err != nil {
 			return ""
 		}

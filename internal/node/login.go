@@ -140,7 +140,7 @@ func (n *Node) compare(ctx context.Context, now *auth.State, name string, given 
 func (n *Node) tokenFor(ctx context.Context, c *core, at *auth.State, u *auth.User) (*pb.AuthenticateResponse, error) {
 	head := &pb.ResponseHeader{Revision: n.Revision()}
 	if j := n.cfg.Tokens.JWT; j != nil {
-		text, err := j.Sign(u.Name, at.Revision, now())
+		text, err := j.Sign(u.Name, at.Revision, time.Now())
 		return &pb.AuthenticateResponse{Header: head, Token: text}, err
 	}
 	prefix, err := token.Prefix()

@@ -126,7 +126,7 @@ func newNode(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, lines: newLines(), since: time.Now(),
 		calls: replica.NewCalls(), codes: apply.NewCodes(paceCompilation), callLog: calllog.New(calllog.Default),
-		leases: lease.NewLeader(now), fence: new(check.Fence), ready: make(chan struct{}), spool: installing{turn: make(chan struct{}, 1)},
+		leases: lease.NewLeader(time.Now), fence: new(check.Fence), ready: make(chan struct{}), spool: installing{turn: make(chan struct{}, 1)},
 		hashing: make(chan struct{}, 1), filing: make(chan struct{}, 1), copying: make(chan struct{}, 1),
 		revoked: make(chan struct{}, 1), moving: make(chan struct{}, 1), linksStale: make(chan struct{}, 1), unpublished: make(chan struct{}, 1),
 	}

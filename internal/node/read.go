@@ -258,5 +258,3 @@ func (n *Node) pause(ctx context.Context, d time.Duration) error {
 		return fault.Stopped
 	}
 }
-
-func now() time.Time { return time.Now() }

@@ -39,7 +39,7 @@ func (n *Node) openSessionAs(ctx context.Context, o *stoapb.OpenSession, watches
 	if err := n.reserved(ctx, who); err != nil {
 		return nil, nil, err
 	}
-	lease := host.Lease{ID: o.GetSession(), Renewed: now()}
+	lease := host.Lease{ID: o.GetSession(), Renewed: time.Now()}
 	if lease.ID == 0 {
 		granted, err := n.grantAs(ctx, command.SessionOpen, &pb.LeaseGrantRequest{TTL: host.LeaseTTL(max(o.GetTtl(), n.minTTL()))}, who)
 		if err != nil {

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -110,7 +112,7 @@ type observer struct {
 func (o observer) LeaseGranted(l lease.Lease) {
 	o.n.counts.granted.Add(1)
 	o.n.cfg.Metrics.Store.LeaseTTL.Observe(float64(l.TTL))
-	o.n.leases.Expirer.Granted(l, now())
+	o.n.leases.Expirer.Granted(l, time.Now())
 }
 
 func (o observer) LeaseRevoked(id int64) {
@@ -119,7 +121,7 @@ func (o observer) LeaseRevoked(id int64) {
 	o.n.sessions.Revoked(id)
 }
 
-func (o observer) LeaseEnding(id int64) { o.n.leases.Expirer.Ending(id, now()) }
+func (o observer) LeaseEnding(id int64) { o.n.leases.Expirer.Ending(id, time.Now()) }
 
 // AuthChanged ends what isn't permitted any more, before anything else is applied.
 func (o observer) AuthChanged(now *auth.State) {
