@@ -190,7 +190,7 @@ func (h *Hub) readHistory(w *watcher, g *group, from, to int64, moving bool) (ba
 			return batch{}, err
 		}
 		to = min(to, through)
-		all = addInOrder(all, changes)
+		all = addChanges(all, changes)
 	}
 	if moving {
 		all = slices.CompactFunc(all, func(a, b *store.Change) bool { return a.Revision == b.Revision })
@@ -208,17 +208,4 @@ func (h *Hub) readHistory(w *watcher, g *group, from, to int64, moving bool) (ba
 	}
 	h.stats.events.Add(int64(len(b.events)))
 	return b, nil
-}
-
-func addInOrder(to []*store.Change, more []store.Change) []*store.Change {
-	merged := len(to) == 0
-	for i := range more {
-		to = append(to, &more[i])
-	}
-	if !merged {
-		slices.SortFunc(to, func(a, b *store.Change) int {
-			return a.Compare(b.Revision)
-		})
-	}
-	return to
 }

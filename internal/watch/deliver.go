@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -86,15 +85,14 @@ func merge(views []view, g *group, from, to int64, fn func(rev int64, changes []
 	}
 }
 
-// addChanges merges in the changes of another partition at the same revision,
-// by sub-revision. Both are ascending.
+// addChanges merges in the changes of another partition. Both are ascending.
 func addChanges(to []*store.Change, more []store.Change) []*store.Change {
-	disjoint := len(to) == 0 || len(more) == 0 || to[len(to)-1].Sub < more[0].Sub
+	inOrder := len(to) == 0 || len(more) == 0 || to[len(to)-1].Less(more[0].Revision)
 	for i := range more {
 		to = append(to, &more[i])
 	}
-	if !disjoint {
-		slices.SortFunc(to, func(a, b *store.Change) int { return cmp.Compare(a.Sub, b.Sub) })
+	if !inOrder {
+		slices.SortFunc(to, func(a, b *store.Change) int { return a.Compare(b.Revision) })
 	}
 	return to
 }

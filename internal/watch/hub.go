@@ -153,10 +153,7 @@ const mostPartitions = 16
 // use sets how many partitions there are. With mu held, or before the hub is used.
 func (h *Hub) use(partitions int) {
 	h.count.Store(int32(partitions))
-	h.all = 0
-	for p := range partitions {
-		h.all |= placement.Of(p)
-	}
+	h.all = placement.All(partitions)
 }
 
 // present are the partitions in use.
