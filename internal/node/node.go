@@ -210,7 +210,6 @@ func (n *Node) startHub(c *core) {
 		Parts:    c.machine.Placement().Wide,
 		Moving:   c.machine.Placement().Transit() != nil,
 		MayWatch: n.cfg.MayWatch,
-		Logger:   n.log,
 	})
 	c.feed = n.hub.Reset(recovery.Published(c.stores))
 	n.enforce(c, c.machine.Auth())

@@ -148,7 +148,7 @@ func (b *batch) item(w *watcher) *item {
 
 // add takes the changes of one revision, unless the batch is full already.
 func (h *Hub) add(b *batch, w *watcher, rev int64, changes []*store.Change) bool {
-	if len(b.events) >= h.o.BatchEvents || b.bytes >= h.o.BatchBytes {
+	if len(b.events) >= h.o.BatchEvents || b.bytes >= maxBatchBytes {
 		b.through = rev - 1
 		return false
 	}
@@ -182,7 +182,7 @@ func (h *Hub) readHistory(w *watcher, g *group, from, to int64, moving bool) (ba
 	if moving && len(parts) > 1 {
 		parts = append(parts, parts[:len(parts)-1]...)
 	}
-	bounds := store.Bounds{Changes: h.o.BatchEvents, Bytes: h.o.BatchBytes}
+	bounds := store.Bounds{Changes: h.o.BatchEvents, Bytes: maxBatchBytes}
 	var all []*store.Change
 	for _, p := range parts {
 		changes, through, err := h.history(p, w.key, w.rangeEnd(), from, to, bounds, w.prevKv)

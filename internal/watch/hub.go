@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"go.uber.org/zap"
-
 	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/store"
 )
@@ -35,30 +33,32 @@ type Options struct {
 	// returns, each of them once, until [Hub.Moved].
 	Moving bool
 
-	// RecentRevisions and RecentBytes bound, per partition, the recent changes
-	// that the hub keeps (4,096 and 8 MiB).
+	// RecentRevisions bounds, per partition, the recent changes that the hub keeps
+	// (4,096), as maxRecentBytes does.
 	RecentRevisions int
-	RecentBytes     int
 
-	// QueueResponses and QueueBytes bound the queue of one stream (512 and 2
-	// MiB); a watcher that doesn't fit any more goes back to history.
+	// QueueResponses bounds the queue of one stream (512), as maxQueueBytes does; a
+	// watcher that doesn't fit any more goes back to history.
 	QueueResponses int
-	QueueBytes     int
 	// QueueControls is the number of responses without events, queued or still to
 	// be, at which a stream takes no more requests (64).
 	QueueControls int
 
-	// BatchEvents and BatchBytes are the size at which a response of catching
-	// up ends, at the next whole revision (1,000 and 1 MiB).
+	// BatchEvents is the size at which a response of catching up ends, at the
+	// next whole revision (1,000), as maxBatchBytes is.
 	BatchEvents int
-	BatchBytes  int
 
 	// MayWatch tells whether there is memory for another watcher (nil: always). It is called
 	// under the hub's lock.
 	MayWatch func() bool
-
-	Logger *zap.Logger
 }
+
+// The same bounds in bytes.
+const (
+	maxRecentBytes = 8 << 20
+	maxQueueBytes  = 2 << 20
+	maxBatchBytes  = 1 << 20
+)
 
 func (o Options) withDefaults(partitions int) Options {
 	def := func(v *int, d int) {
@@ -67,21 +67,12 @@ func (o Options) withDefaults(partitions int) Options {
 		}
 	}
 	def(&o.RecentRevisions, 4096)
-	def(&o.RecentBytes, 8<<20)
 	def(&o.QueueResponses, 512)
-	def(&o.QueueBytes, 2<<20)
 	def(&o.QueueControls, 64)
 	def(&o.BatchEvents, 1000)
-	def(&o.BatchBytes, 1<<20)
 	if o.Parts == nil {
-		var all placement.Set
-		for p := range partitions {
-			all |= placement.Of(p)
-		}
+		all := placement.All(partitions)
 		o.Parts = func(_, _ []byte) placement.Set { return all }
-	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
 	}
 	return o
 }
@@ -141,7 +132,7 @@ func NewHub(partitions int, history History, o Options) *Hub {
 		shortGap: 64,
 	}
 	for p := range h.parts {
-		h.parts[p] = &partition{maxRevisions: h.o.RecentRevisions, maxBytes: h.o.RecentBytes}
+		h.parts[p] = &partition{maxRevisions: h.o.RecentRevisions}
 	}
 	h.use(partitions)
 	return h

@@ -18,7 +18,7 @@ type entry struct {
 // has to wait for other partitions to close, read them here and not from
 // history.
 type partition struct {
-	maxRevisions, maxBytes int
+	maxRevisions int
 
 	mu   sync.Mutex
 	feed *Feed // the one that is listened to
@@ -63,7 +63,7 @@ func (p *partition) publish(f *Feed, rev int64, changes []store.Change) bool {
 	}
 	p.recent = append(p.recent, e)
 	p.bytes += e.bytes
-	for len(p.recent) > p.maxRevisions || p.bytes > p.maxBytes && len(p.recent) > 1 {
+	for len(p.recent) > p.maxRevisions || p.bytes > maxRecentBytes && len(p.recent) > 1 {
 		p.bytes -= p.recent[0].bytes
 		p.floor = p.recent[0].rev
 		p.recent = p.recent[1:]

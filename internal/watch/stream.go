@@ -283,7 +283,7 @@ func (s *Stream) gather(first *item) *item {
 	events := make([]*mvccpb.Event, 0, 2*(n-s.head+1))
 	events = append(events, first.resp.Events...)
 	bytes := first.bytes
-	for s.head < len(s.queue) && len(events) < gatherMax && bytes < s.hub.o.BatchBytes {
+	for s.head < len(s.queue) && len(events) < gatherMax && bytes < maxBatchBytes {
 		next := s.queue[s.head]
 		if !next.events || next.watcher != first.watcher {
 			break
@@ -305,7 +305,7 @@ func (s *Stream) push(w *watcher, rev int64, events []*mvccpb.Event, bytes int) 
 	if s.closed {
 		return true
 	}
-	if s.events >= s.hub.o.QueueResponses || s.events > 0 && s.bytes+bytes > s.hub.o.QueueBytes {
+	if s.events >= s.hub.o.QueueResponses || s.events > 0 && s.bytes+bytes > maxQueueBytes {
 		return false
 	}
 	it := newItem(w, w.id, rev)
