@@ -89,7 +89,7 @@ func checkSums(want *store.Sums, stores []*store.Store) error {
 	if have == *want {
 		return nil
 	}
-	return fmt.Errorf("%w%s", errChanged, differing(have.Less(want), stores))
+	return fmt.Errorf("%w%s", errChanged, differing(have.Minus(want), stores))
 }
 
 // checkOwnSums is checkSums without loading the keys.

@@ -39,10 +39,6 @@ func (s *Store) Compact(rev int64) {
 	s.compacted = max(s.compacted, rev)
 }
 
-// Swept is the newest compaction whose dead revisions are no longer in History: a
-// physical compaction waits for it.
-func (s *Store) Swept() int64 { return s.sweep.reported }
-
 // sweepOn visits as many keys as its budget allows: the piece bounds the time for which
 // writers wait for it, the budget its share of the CPU.
 func (s *Store) sweepOn() {

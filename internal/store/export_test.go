@@ -24,3 +24,9 @@ func (s *Sums) With(kv kvwire.KeyValue) { s.change(kv.Key(), kvwire.KeyValue{}, 
 
 // Replace changes a key's value.
 func (s *Sums) Replace(before, after kvwire.KeyValue) { s.change(before.Key(), before, after) }
+
+// Resolved tells whether there is nothing left for Resolve to do.
+func (f *Found) Resolved() bool { return len(f.missing) == 0 }
+
+// Swept is the newest compaction whose dead revisions are not in History any more.
+func (s *Store) Swept() int64 { return s.sweep.reported }

@@ -12,7 +12,6 @@ import (
 type Found struct {
 	Kvs   []kvwire.KeyValue // none where Resolve has still to fetch a value
 	Count int               // of all keys in the range, regardless of the limit
-	Rev   int64             // the revision that was asked for; 0 for the current one
 
 	missing []missing
 }
@@ -31,7 +30,7 @@ type missing struct {
 // Values that are not in memory are only referred to; call Resolve, after the
 // lock has been released.
 func (s *Store) Range(key, end []byte, rev int64, limit int) (Found, error) {
-	f := Found{Rev: rev}
+	var f Found
 	if err := s.readable(rev); err != nil {
 		return f, err
 	}
@@ -131,9 +130,6 @@ func (s *Store) Resolve(f *Found) error {
 	f.missing = nil
 	return nil
 }
-
-// Resolved tells whether there is nothing left for Resolve to do.
-func (f *Found) Resolved() bool { return len(f.missing) == 0 }
 
 func (s *Store) readable(rev int64) error {
 	if rev > 0 && rev < s.compacted {

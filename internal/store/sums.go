@@ -99,8 +99,8 @@ func (s *Sums) Add(o *Sums) {
 	}
 }
 
-// Less returns the difference to other sums.
-func (s *Sums) Less(o *Sums) (d Sums) {
+// Minus returns the difference to other sums.
+func (s *Sums) Minus(o *Sums) (d Sums) {
 	for i := range s {
 		d[i] = Sum{s[i].Content - o[i].Content, s[i].Place - o[i].Place}
 	}

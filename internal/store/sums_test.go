@@ -50,7 +50,7 @@ func TestSumsNameTheKeyThatDiffers(t *testing.T) {
 		if string(kv.Key()) != "key-500" {
 			continue
 		}
-		d := have.Less(&right)
+		d := have.Minus(&right)
 		for i := range all {
 			require.Equal(t, i == 500, d.Of(all[i].Key()).Names(all[i].Key()))
 		}
