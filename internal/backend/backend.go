@@ -68,12 +68,13 @@ type Lease struct {
 	Owner, Number      uint64
 }
 
-// Member is a server as etcd lists it in its file.
+// Member is a server as etcd lists it in its file, in JSON.
 type Member struct {
-	ID                   uint64
-	Name                 string
-	PeerURLs, ClientURLs []string
-	IsLearner            bool
+	ID         uint64   `json:"id"`
+	Name       string   `json:"name,omitempty"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs,omitempty"`
+	IsLearner  bool     `json:"isLearner,omitempty"`
 }
 
 // Cut is one consistent state of the whole server, as the difference to the

@@ -6,9 +6,8 @@ import (
 	"hash/crc32"
 	"math"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/kvwire"
 	"github.com/stoa-kv/stoa/internal/store"
 )
 
@@ -169,17 +168,8 @@ func newest(r reader, rev int64) (map[string]store.Revision, error) {
 		if at.Main > rev {
 			return false
 		}
-		if len(v) == 0 { // the mark of a bumped revision, to etcd one of the empty key
-			keys[""] = at
-			return true
-		}
-		if v[0] != 0x0a {
-			err = fmt.Errorf("%w: revision %d.%d has no key", ErrDamaged, at.Main, at.Sub)
-			return false
-		}
-		key, n := protowire.ConsumeBytes(v[1:])
-		if n < 0 {
-			err = fmt.Errorf("%w: revision %d.%d has no key", ErrDamaged, at.Main, at.Sub)
+		var key []byte
+		if key, err = keyOf(at, v); err != nil {
 			return false
 		}
 		if tombstone {
@@ -190,6 +180,18 @@ func newest(r reader, rev int64) (map[string]store.Revision, error) {
 		return true
 	})
 	return keys, err
+}
+
+// keyOf is the key of the record of a revision. The mark of a bumped revision counts as a record of the empty key, as in etcd.
+func keyOf(at store.Revision, record []byte) ([]byte, error) {
+	if len(record) == 0 {
+		return nil, nil
+	}
+	key, err := kvwire.Key(record)
+	if err != nil {
+		return nil, fmt.Errorf("%w: revision %d.%d: %w", ErrDamaged, at.Main, at.Sub, err)
+	}
+	return key, nil
 }
 
 // Current is the revision with which HashKV covers everything.

@@ -174,9 +174,9 @@ func readMeta(r reader, id Identity) (m Meta, err error) {
 		return m, fmt.Errorf("%w: alarm: %w", ErrDamaged, err)
 	}
 	r.ascend(bucketMembers, nil, func(_, v []byte) bool {
-		var j memberJSON
-		if err = json.Unmarshal(v, &j); err == nil {
-			m.Members = append(m.Members, Member(j))
+		var member Member
+		if err = json.Unmarshal(v, &member); err == nil {
+			m.Members = append(m.Members, member)
 		}
 		return err == nil
 	})
@@ -249,15 +249,6 @@ func writeSystem(w writer, s *System) error {
 	return nil
 }
 
-// memberJSON is a member as etcd stores it.
-type memberJSON struct {
-	ID         uint64   `json:"id"`
-	Name       string   `json:"name,omitempty"`
-	PeerURLs   []string `json:"peerURLs"`
-	ClientURLs []string `json:"clientURLs,omitempty"`
-	IsLearner  bool     `json:"isLearner,omitempty"`
-}
-
 // writeMembers replaces the list, and the Raft configuration that etcd would
 // derive from it.
 func writeMembers(w writer, members []Member, removed []uint64) error {
@@ -269,7 +260,7 @@ func writeMembers(w writer, members []Member, removed []uint64) error {
 		Learners []uint64 `json:"learners,omitempty"`
 	}{}
 	for _, m := range members {
-		v, err := json.Marshal(memberJSON(m))
+		v, err := json.Marshal(m)
 		if err == nil {
 			err = w.put(bucketMembers, []byte(strconv.FormatUint(m.ID, 16)), v)
 		}
@@ -294,42 +285,49 @@ func writeMembers(w writer, members []Member, removed []uint64) error {
 	return w.put(bucketMeta, metaConfState, v)
 }
 
-// encodeLease writes etcd's leasepb.Lease, whose package in etcd's server
-// isn't worth the dependency: ID = 1, TTL = 2, RemainingTTL = 3. The owner and the number are fields of
-// ours, which etcd passes over.
-func encodeLease(l Lease) []byte {
-	var b []byte
-	for i, v := range []int64{l.ID, l.TTL, l.Remaining} {
+// The fields of a stored lease. The first three are those of etcd's leasepb.Lease, whose package in etcd's server isn't
+// worth the dependency; the others are ours, and etcd passes over them.
+const (
+	leaseID        protowire.Number = 1
+	leaseTTL       protowire.Number = 2
+	leaseRemaining protowire.Number = 3
+	leaseOwner     protowire.Number = 1000
+	leaseNumber    protowire.Number = 1001
+)
+
+func encodeLease(l Lease) (b []byte) {
+	add := func(field protowire.Number, v uint64) {
 		if v != 0 {
-			b = protowire.AppendTag(b, protowire.Number(i+1), protowire.VarintType)
-			b = protowire.AppendVarint(b, uint64(v))
+			b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 		}
 	}
-	for i, v := range []uint64{l.Owner, l.Number} {
-		if v != 0 {
-			b = protowire.AppendVarint(protowire.AppendTag(b, leaseOwner+protowire.Number(i), protowire.VarintType), v)
-		}
-	}
+	add(leaseID, uint64(l.ID))
+	add(leaseTTL, uint64(l.TTL))
+	add(leaseRemaining, uint64(l.Remaining))
+	add(leaseOwner, l.Owner)
+	add(leaseNumber, l.Number)
 	return b
 }
 
-const (
-	leaseOwner protowire.Number = 1000 + iota
-	leaseNumber
-)
-
 func decodeLease(b []byte) (l Lease, err error) {
-	fields := map[protowire.Number]*int64{1: &l.ID, 2: &l.TTL, 3: &l.Remaining}
-	ours := map[protowire.Number]*uint64{leaseOwner: &l.Owner, leaseNumber: &l.Number}
 	for f, err := range protofield.All(b) {
 		if err != nil {
 			return l, fmt.Errorf("%w: lease: %w", ErrDamaged, err)
 		}
-		if at := fields[f.Number]; at != nil && f.Type == protowire.VarintType {
-			*at = int64(f.Varint)
+		if f.Type != protowire.VarintType {
+			continue
 		}
-		if at := ours[f.Number]; at != nil && f.Type == protowire.VarintType {
-			*at = f.Varint
+		switch f.Number {
+		case leaseID:
+			l.ID = int64(f.Varint)
+		case leaseTTL:
+			l.TTL = int64(f.Varint)
+		case leaseRemaining:
+			l.Remaining = int64(f.Varint)
+		case leaseOwner:
+			l.Owner = f.Varint
+		case leaseNumber:
+			l.Number = f.Varint
 		}
 	}
 	return l, nil

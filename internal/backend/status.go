@@ -5,8 +5,6 @@ import (
 	"hash/crc32"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/stoa-kv/stoa/internal/kvwire"
 )
 
 // Status describes a file as `etcdutl snapshot status` does.
@@ -47,18 +45,15 @@ func (b *Backend) Status() (s Status, err error) {
 	return s, nil
 }
 
-// count notes a change in the set of keys. A revision without a key counts as the empty
-// one, as in etcdutl.
+// count notes a change in the set of keys.
 func count(keys map[string]struct{}, k, v []byte) (rev int64, err error) {
 	at, tombstone, ok := parseRev(k)
 	if !ok {
 		return 0, fmt.Errorf("%w: %x is not a revision", ErrDamaged, k)
 	}
-	var key []byte
-	if len(v) > 0 {
-		if key, err = kvwire.Key(v); err != nil {
-			return 0, fmt.Errorf("%w: revision %d.%d: %w", ErrDamaged, at.Main, at.Sub, err)
-		}
+	key, err := keyOf(at, v)
+	if err != nil {
+		return 0, err
 	}
 	if tombstone {
 		delete(keys, string(key))
