@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/stoa-kv/stoa/internal/memory"
@@ -134,12 +133,7 @@ func (c *calls) of(service, method, kind string) *call {
 }
 
 func (c *call) ended(n *counts, err error, took time.Duration) {
-	code := codes.OK
-	if err != nil {
-		if code = status.Code(err); code == codes.Unknown {
-			code = status.FromContextError(err).Code()
-		}
-	}
+	code := codeOf(err)
 	if int(code) >= len(n.byCode) {
 		code = codes.Unknown
 	}
