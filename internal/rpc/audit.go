@@ -56,14 +56,13 @@ const methodOfSessions = "/stoa.v1.Sessions/Open"
 type auditor struct {
 	log  *audit.Log
 	user func(ctx context.Context) string
-	now  func() time.Time
 }
 
 func newAuditor(log *audit.Log, user func(ctx context.Context) string) *auditor {
 	if log == nil {
 		return nil
 	}
-	return &auditor{log, user, time.Now}
+	return &auditor{log, user}
 }
 
 // audited is a call that may have to be recorded. The zero value is none.
@@ -138,7 +137,7 @@ func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
 	if m, ok := req.(*pb.AlarmRequest); ok && m.GetAction() == pb.AlarmRequest_GET && !refused(code) {
 		return
 	}
-	r := x.a.record(ctx, c.name, x.user, code)
+	r := recordOf(ctx, c.name, x.user, code)
 	r.Describe(req)
 	if err == nil {
 		r.Outcome(resp)
@@ -152,10 +151,8 @@ func (x audited) end(ctx context.Context, c *call, req, resp any, err error) {
 	x.a.log.Add(r)
 }
 
-func (a *auditor) record(ctx context.Context, method, user string, code codes.Code) *audit.Record {
-	r := &audit.Record{Time: a.now(), User: user, Method: method, Code: code.String()}
-	r.Client = clientAddr(ctx)
-	return r
+func recordOf(ctx context.Context, method, user string, code codes.Code) *audit.Record {
+	return &audit.Record{Time: time.Now(), User: user, Client: clientAddr(ctx), Method: method, Code: code.String()}
 }
 
 // clientAddr is the address of a client. The gateway's connection is in memory, and its
@@ -225,7 +222,7 @@ func (a *auditor) watch(ctx context.Context, key, end []byte, err error) {
 	if a == nil {
 		return
 	}
-	r := a.record(ctx, "/etcdserverpb.Watch/Watch", a.user(ctx), codeOf(toStatus(err)))
+	r := recordOf(ctx, "/etcdserverpb.Watch/Watch", a.user(ctx), codeOf(toStatus(err)))
 	r.Describe(&pb.WatchCreateRequest{Key: key, RangeEnd: end})
 	a.log.Add(r)
 }
@@ -265,7 +262,7 @@ func (s *ofSession) replied(op *session.Op) {
 	if !refused(code) && !op.Logged && !writes(r) {
 		return
 	}
-	line := s.record(s.ctx, methodOfSessions+"/"+r.Kind.String(), s.user, code)
+	line := recordOf(s.ctx, methodOfSessions+"/"+r.Kind.String(), s.user, code)
 	line.Session = strconv.FormatInt(s.id, 16)
 	line.Describe(requestIn(r))
 	if op.Err == nil {
@@ -279,7 +276,7 @@ func (s *ofSession) event(w *pb.WatchResponse) {
 	if s == nil || !refused(codeOfWatch(w)) {
 		return
 	}
-	line := s.record(s.ctx, methodOfSessions+"/"+stoapb.Kind_WATCH.String(), s.user, codeOfWatch(w))
+	line := recordOf(s.ctx, methodOfSessions+"/"+stoapb.Kind_WATCH.String(), s.user, codeOfWatch(w))
 	line.Session = strconv.FormatInt(s.id, 16)
 	s.log.Add(line)
 }
