@@ -56,9 +56,6 @@ func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLive
 // metadata.
 func (s *leaseServer) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	resp, err := s.lessor.LeaseLeases(ctx, r, incoming.First(ctx, metadataSessions) != "")
-	if errors.Is(err, fault.LeaseNotFound) {
-		return &pb.LeaseLeasesResponse{Header: s.new()}, nil
-	}
 	if err != nil {
 		return nil, toStatus(err)
 	}

@@ -58,7 +58,7 @@ type Lessor interface {
 	LeaseShorten(ctx context.Context, id, remaining int64) error
 	// LeaseRenew returns the renewed TTL in seconds, or fault.LeaseNotFound.
 	LeaseRenew(ctx context.Context, id int64) (ttl int64, err error)
-	// LeaseTimeToLive and LeaseLeases answer for a lease that isn't there with
+	// LeaseTimeToLive answers for a lease that isn't there with a TTL of -1, or
 	// fault.LeaseNotFound.
 	LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error)
 	// LeaseLeases lists the leases that were granted and, if asked to, those of sessions.
@@ -107,7 +107,7 @@ type Maintenance interface {
 	Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error)
 	Defragment(ctx context.Context) error
 	// Snapshot opens a consistent copy of the file; the caller closes it. It yields
-	// exactly size bytes; version is etcd's storage version, "3.6.0".
+	// exactly size bytes; version is etcd's storage version.
 	Snapshot(ctx context.Context) (content io.ReadCloser, size int64, version string, err error)
 	// MoveLeader hands the leadership of all groups to another member; it is
 	// called on the leader only.
