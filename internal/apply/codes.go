@@ -185,14 +185,7 @@ func (m *Machine) Expect(e *command.Entry) {
 
 // sourceIn is the source that a command registers, nil if it doesn't.
 func sourceIn(c *command.Command) (language int, source []byte) {
-	kind, body := c.Kind, c.Body
-	if kind == command.InSession {
-		q, err := command.DecodeSequenced(body)
-		if err != nil {
-			return 0, nil
-		}
-		kind, body = q.Kind, q.Body
-	}
+	kind, body := c.Inner()
 	if kind != command.Extended {
 		return 0, nil
 	}

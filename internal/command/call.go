@@ -57,16 +57,19 @@ func DecodeCall(b []byte) (Call, error) {
 	return c, nil
 }
 
+// Inner are the kind and the body of the command inside a session's; of any other, and of one that can't be read, its own.
+func (c *Command) Inner() (Kind, []byte) {
+	if c.Kind == InSession {
+		if q, err := DecodeSequenced(c.Body); err == nil {
+			return q.Kind, q.Body
+		}
+	}
+	return c.Kind, c.Body
+}
+
 // Request is the kind of request that a command answers.
 func (c *Command) Request() Kind {
-	kind, body := c.Kind, c.Body
-	if kind == InSession {
-		q, err := DecodeSequenced(body)
-		if err != nil {
-			return kind
-		}
-		kind, body = q.Kind, q.Body
-	}
+	kind, body := c.Inner()
 	if kind == Extended && len(body) > 0 {
 		return Kind(body[0])
 	}

@@ -92,14 +92,7 @@ func (n *Node) warnOfSlowEntry(e *command.Entry, took time.Duration) {
 
 // describe renders a command as etcd does, with sizes in place of values.
 func describe(c *command.Command) string {
-	kind, body := c.Kind, c.Body
-	if kind == command.InSession {
-		q, err := command.DecodeSequenced(body)
-		if err != nil {
-			return kind.String()
-		}
-		kind, body = q.Kind, q.Body
-	}
+	kind, body := c.Inner()
 	r := &pb.InternalRaftRequest{}
 	var into proto.Message
 	switch kind {

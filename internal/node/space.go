@@ -39,14 +39,7 @@ func (n *Node) outgrown() {
 
 // takesRoom reports whether a command is one that is refused without space, whatever extensions write because of it.
 func takesRoom(c command.Command) bool {
-	kind, body := c.Kind, c.Body
-	if kind == command.InSession {
-		q, err := command.DecodeSequenced(body)
-		if err != nil {
-			return false
-		}
-		kind, body = q.Kind, q.Body
-	}
+	kind, body := c.Inner()
 	if kind == command.Extended {
 		call, err := command.DecodeCall(body)
 		if err != nil {
