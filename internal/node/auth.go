@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/protobuf/proto"
-
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/stoa-kv/stoa/internal/apply"
 	"github.com/stoa-kv/stoa/internal/auth"
 	"github.com/stoa-kv/stoa/internal/command"
 	"github.com/stoa-kv/stoa/internal/fault"
@@ -153,12 +150,4 @@ func (n *Node) known(ctx context.Context, who identity) error {
 	}
 	_, err = c.machine.Auth().Authorize(who.user)
 	return err
-}
-
-// planned adds the partitions of leases to the plan of a write.
-func planned(c *core, p apply.Plan, req proto.Message, user uint64) apply.Plan {
-	if user != 0 {
-		p.Parts |= c.machine.ForLeases(user, req)
-	}
-	return p
 }

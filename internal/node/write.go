@@ -129,14 +129,14 @@ func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, 
 // was sent.
 func (n *Node) plan(ctx context.Context, c *core, kind command.Kind, req proto.Message, who identity, again bool) (apply.Plan, error) {
 	var foreign error
-	p := planned(c, c.machine.Plan(kind, req, func() (id string, lease int64) {
+	p := c.machine.Plan(kind, req, func() (id string, lease int64) {
 		id, lease, foreign = n.asking(ctx, c, req, who.user)
 		return id, lease
-	}), req, who.user)
+	})
 	if foreign != nil {
 		return p, foreign
 	}
-	p.Parts |= c.machine.ForQuotas(req, again)
+	p.Parts |= c.machine.ForLeases(who.user, req) | c.machine.ForQuotas(req, again)
 	return p, n.known(ctx, who)
 }
 
@@ -221,8 +221,7 @@ func await(ctx context.Context, begin func(done func(error))) error {
 	}
 }
 
-// submitPlanned submits such a command. Without an error its outcome is given to done, from any
-// goroutine.
+// submitPlanned is carry for a caller that doesn't wait. Without an error the outcome is given to done, from any goroutine.
 func (n *Node) submitPlanned(ctx context.Context, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool, done func(replica.Outcome)) error {
 	body, err := marshalled(req)
 	if err != nil {
