@@ -120,7 +120,8 @@ type Machine struct {
 	// stores are another machine's, fault.Fenced while the server is fenced. Under their locks.
 	refusal error
 	checks  checks
-	loops   []scratch // one per partition, used by that partition's loop only
+	// scratch is a buffer for each partition's loop, which that one reuses from entry to entry.
+	scratch [][]Result
 	// The session table of each partition, under its store's lock.
 	sessions []sessions
 	epochs   []command.Epochs // of each partition, under its store's lock
@@ -136,12 +137,9 @@ type Machine struct {
 	wanted func(now *placement.Map) *placement.Map
 }
 
-// scratch has the buffers that a loop reuses from entry to entry.
-type scratch struct{ results []Result }
-
 // New returns a machine over the given state.
 func New(c Config) *Machine {
-	m := &Machine{Config: c, loops: make([]scratch, len(c.Stores)), epochs: make([]command.Epochs, len(c.Stores)), common: make([]uint64, len(c.Stores))}
+	m := &Machine{Config: c, scratch: make([][]Result, len(c.Stores)), epochs: make([]command.Epochs, len(c.Stores)), common: make([]uint64, len(c.Stores))}
 	m.bound(defaultSessionBounds)
 	if m.Visible == nil {
 		m.Visible = func(p int) int64 { return m.Stores[p].Rev() }
@@ -211,14 +209,13 @@ type Arrival struct {
 func (m *Machine) Local(p int, index, term uint64, e *command.Entry, reply Reply) {
 	s := m.Stores[p]
 	x := execution{m: m, parts: placement.Of(p), local: p, index: index, answers: reply != nil}
-	results := m.loops[p].results[:0]
 	s.Lock()
-	results = x.run(e, results)
+	results := x.run(e, m.scratch[p][:0])
 	m.consume(p, e)
 	s.SetApplied(index, term)
 	m.refuse(results)
 	s.Unlock()
-	m.loops[p].results = deliver(results, reply)
+	m.scratch[p] = deliver(results, reply)
 }
 
 // Rendezvous executes an entry of several partitions, once, at the places where
