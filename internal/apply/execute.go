@@ -286,20 +286,24 @@ func known(k command.Kind) command.Kind {
 	return k
 }
 
+// admissible refuses a kind of commands, whatever they contain, that the cluster's version doesn't have, that an alarm forbids,
+// or that takes the role root.
+func (x *execution) admissible(k command.Kind) error {
+	if k.Since() > x.m.Level() {
+		return fault.VersionTooLow
+	}
+	if err := x.admit(k); err != nil || !administers(k) {
+		return err
+	}
+	return x.user.MustBeRoot()
+}
+
 // command executes a client's command.
 func (x *execution) command(c *command.Command) Result {
 	x.kind = known(c.Kind)
 	x.asked = x.kind
-	if c.Kind.Since() > x.m.Level() {
-		return x.failed(fault.VersionTooLow)
-	}
-	if err := x.admit(c.Kind); err != nil {
+	if err := x.admissible(c.Kind); err != nil {
 		return x.failed(err)
-	}
-	if administers(c.Kind) {
-		if err := x.user.MustBeRoot(); err != nil {
-			return x.failed(err)
-		}
 	}
 	switch c.Kind {
 	case command.Put:
