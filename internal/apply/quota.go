@@ -47,9 +47,9 @@ type delta struct {
 	amount
 }
 
-// account notes that a key of partition p is about to get size bytes, itself and its value;
-// less than none stands for its deletion.
-func (x *execution) account(p int, key []byte, before int64, after int64) {
+// account notes that a key of partition p goes from a size to another, of itself and its value; less than none
+// stands for no key.
+func (x *execution) account(p int, key []byte, before, after int64) {
 	if bytes.HasPrefix(key, []byte(extension.Root)) {
 		return // extensions and their states can't be refused where they are counted
 	}
@@ -102,17 +102,16 @@ func (x *execution) addDelta(q, p int32, change amount) {
 		return
 	}
 	x.deltas = append(x.deltas, delta{q, p, change})
-	if len(x.deltas) > fewDeltas {
+	switch n := len(x.deltas); {
+	case n == fewDeltas+1:
 		if x.deltaOf == nil {
 			x.deltaOf = map[[2]int32]int{}
 		}
-		if len(x.deltas) == fewDeltas+1 {
-			clear(x.deltaOf)
-			for i, d := range x.deltas {
-				x.deltaOf[[2]int32{d.quota, d.partition}] = i
-			}
+		for i, d := range x.deltas {
+			x.deltaOf[[2]int32{d.quota, d.partition}] = i
 		}
-		x.deltaOf[[2]int32{q, p}] = len(x.deltas) - 1
+	case n > fewDeltas:
+		x.deltaOf[[2]int32{q, p}] = n - 1
 	}
 }
 
