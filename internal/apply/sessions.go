@@ -317,17 +317,3 @@ func (m *Machine) Granted(sessions bool) ([]lease.Lease, error) {
 	slices.SortFunc(list, func(a, b lease.Lease) int { return cmp.Compare(a.ID, b.ID) })
 	return list, nil
 }
-
-// Sessions counts the sessions that are open, and the results remembered in all
-// partitions.
-func (m *Machine) Sessions() (sessions, results int) {
-	for p := range m.Stores {
-		m.rlock(placement.Of(p))
-		sessions = max(sessions, len(m.sessions[p].byID))
-		for _, s := range m.sessions[p].byID {
-			results += len(s.results)
-		}
-		m.runlock(placement.Of(p))
-	}
-	return sessions, results
-}

@@ -104,8 +104,7 @@ func TestSessionsOutliveAKill(t *testing.T) {
 			c.stop(0)
 			c.start(0)
 			c.ready()
-			sessions, _ := c.nodes[0].core.Load().machine.Sessions()
-			require.Zero(t, sessions)
+			require.Zero(t, c.nodes[0].core.Load().machine.OpenSessions())
 			require.ErrorIs(t, c.sequenced(0, 41, 0, "/d0/k", "41").Err, fault.SessionGone)
 		})
 	}
