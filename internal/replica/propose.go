@@ -18,7 +18,7 @@ type queued struct {
 	own    bool     // made of this group's waiting writes
 	meets  bool     // a rendezvous
 	writes []*Write // of an own one that is a local entry
-	traces *traces  // nil: none
+	traces traces   // nil: none
 }
 
 // accept takes writes that pass through this group's log; they will be part of
@@ -159,9 +159,7 @@ func (r *Replica) stampEntry(parts placement.Set, e *command.Entry, writes []*Wr
 			e.Stamp = stamp
 		}
 		q := queued{epoch: epoch, data: e.AppendTo(make([]byte, 0, e.Size())), seq: e.Seq, meets: !local, traces: followed}
-		if q.traces != nil {
-			q.traces.reached(Stamped, parts.First())
-		}
+		q.traces.reached(Stamped, parts.First())
 		if local {
 			q.writes = writes
 		} else {

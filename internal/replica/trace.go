@@ -56,17 +56,13 @@ func (t *Trace) forward() []byte {
 type traces []*Trace
 
 // tracesOf returns nil for nearly all entries.
-func tracesOf(writes []*Write) *traces {
-	var list traces
+func tracesOf(writes []*Write) (list traces) {
 	for _, w := range writes {
 		if w.Trace != nil {
 			list = append(list, w.Trace)
 		}
 	}
-	if list == nil {
-		return nil
-	}
-	return &list
+	return list
 }
 
 func (ts traces) reached(step Step, partition int) {
@@ -89,7 +85,7 @@ type traced struct {
 // followed any more.
 func (g *group) follow(q *queued) {
 	if q.traces != nil && len(g.traced) < maxTraced {
-		g.traced = append(g.traced, traced{q.seq, *q.traces})
+		g.traced = append(g.traced, traced{q.seq, q.traces})
 	}
 }
 
