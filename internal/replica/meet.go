@@ -38,8 +38,6 @@ type arrivals struct {
 	left     placement.Set // participants that have not continued yet, once executed
 }
 
-func (m *meeting) init() { m.waiting = map[proposal]*arrivals{} }
-
 // passed reports whether the entry was executed while the group waited at it.
 func (m *meeting) passed(it *item) bool {
 	m.mu.Lock()
@@ -192,8 +190,6 @@ type multiWaiters struct {
 	m     map[uint64][]*Write // by the Seq of their entry
 	count int                 // of writes
 }
-
-func (m *multiWaiters) init() { m.m = map[uint64][]*Write{} }
 
 // full reports that no more may wait; those being added may still do.
 func (m *multiWaiters) full() bool {

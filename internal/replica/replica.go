@@ -146,18 +146,18 @@ func New(cfg Config) (*Replica, error) {
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
+	if cfg.Calls == nil {
+		cfg.Calls = NewCalls()
+	}
 	r := &Replica{
-		cfg:    cfg,
-		seq:    sequencer.New(len(cfg.Logs)),
-		calls:  cfg.Calls,
-		closed: make([]closedRevision, len(cfg.Logs)),
+		cfg:     cfg,
+		seq:     sequencer.New(len(cfg.Logs)),
+		meet:    meeting{waiting: map[proposal]*arrivals{}},
+		calls:   cfg.Calls,
+		closed:  make([]closedRevision, len(cfg.Logs)),
+		multi:   multiWaiters{m: map[uint64][]*Write{}},
+		resized: resized{groups: cfg.Machine.Groups()},
 	}
-	if r.calls == nil {
-		r.calls = NewCalls()
-	}
-	r.resized.groups = cfg.Machine.Groups()
-	r.meet.init()
-	r.multi.init()
 	r.lead.init(r, len(cfg.Logs))
 	r.conf.init(r)
 	r.reads.r = r
