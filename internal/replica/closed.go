@@ -19,10 +19,10 @@ type Closed struct {
 
 // closedRevision is a server's state of one partition's closed revision.
 type closedRevision struct {
-	revision  atomic.Int64 // never goes back
-	announced atomic.Int64 // the highest passed to Config.Closed
-	mu        sync.Mutex
-	pending   []Closed // received from the leader, until their index is applied
+	revision atomic.Int64 // never goes back
+	reported atomic.Int64 // the highest passed to Config.Closed
+	mu       sync.Mutex
+	pending  []Closed // received from the leader, until their index is applied
 }
 
 // maxPendingClosed bounds pending for a lagging follower.
@@ -80,13 +80,21 @@ func (r *Replica) AllClosed(revision int64) {
 }
 
 func (c *closedRevision) raise(revision int64) int64 {
+	if raise(&c.revision, revision) {
+		return revision
+	}
+	return c.revision.Load()
+}
+
+// raise sets a revision that never goes back, and reports whether it was lower.
+func raise(r *atomic.Int64, to int64) bool {
 	for {
-		old := c.revision.Load()
-		if revision <= old {
-			return old
+		old := r.Load()
+		if to <= old {
+			return false
 		}
-		if c.revision.CompareAndSwap(old, revision) {
-			return revision
+		if r.CompareAndSwap(old, to) {
+			return true
 		}
 	}
 }
@@ -98,18 +106,17 @@ func (r *Replica) learnClosed(m Closed) {
 	if !is {
 		return
 	}
-	m.Group = p
-	c := &r.closed[m.Group]
+	c := &r.closed[p]
 	c.mu.Lock()
 	if len(c.pending) == maxPendingClosed {
 		c.pending = slices.Delete(c.pending, maxPendingClosed-1, maxPendingClosed)
 	}
 	c.pending = append(c.pending, m)
 	c.mu.Unlock()
-	r.groups[m.Group].raiseClosed()
+	r.groups[p].raiseClosed()
 }
 
-// raiseClosed raises the closed revision to what has been applied and announces
+// raiseClosed raises the closed revision to what has been applied and reports
 // it.
 func (g *group) raiseClosed() {
 	c := &g.r.closed[g.id]
@@ -123,30 +130,20 @@ func (g *group) raiseClosed() {
 		return true
 	})
 	c.mu.Unlock()
-	g.r.announce(g.id)
+	g.r.reportClosed(g.id)
 }
 
-// announce passes the closed revision to the watch hub, unless that was done. A
-// raise need not be announced at once: the next one is, or the next tick
-// announces it.
-func (r *Replica) announce(p int) {
-	rev, c := r.Closed(p), &r.closed[p]
-	for {
-		old := c.announced.Load()
-		if rev <= old {
-			return
-		}
-		if c.announced.CompareAndSwap(old, rev) {
-			break
-		}
-	}
-	if r.cfg.Closed != nil {
+// reportClosed passes the closed revision to the watch hub, unless that was done. A
+// raise need not be reported at once: the next one is, or the next tick
+// reports it.
+func (r *Replica) reportClosed(p int) {
+	if rev := r.Closed(p); raise(&r.closed[p].reported, rev) && r.cfg.Closed != nil {
 		r.cfg.Closed(p, rev)
 	}
 }
 
-// tellClosed announces the closed revisions here and, on the leader, to the
-// followers: with every batch that moved C or was applied, and with each tick,
+// tellClosed reports the closed revisions here and, on the leader, tells the
+// followers of them: with every batch that moved C or was applied, and with each tick,
 // since messages may be lost.
 func (r *Replica) tellClosed(moved bool) {
 	if len(r.groups) == 1 || !r.seq.IsOpen() {
@@ -159,7 +156,7 @@ func (r *Replica) tellClosed(moved bool) {
 	for p, g := range r.groups {
 		all[p] = g.closedHere()
 		all[p].Group = g.number()
-		r.announce(p)
+		r.reportClosed(p)
 	}
 	for _, peer := range r.Peers() {
 		r.cfg.Network.Send(peer, Packet{Closed: all})

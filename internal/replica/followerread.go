@@ -140,7 +140,7 @@ func (b *readBatch) answered(parts placement.Set, body []byte, err error) {
 // see the old one.
 func (r *Replica) reached(m Closed) {
 	r.closed[m.Group].raise(m.Revision)
-	r.announce(m.Group)
+	r.reportClosed(m.Group)
 }
 
 // answerReadPoint waits here, so that the asking server needs to know one

@@ -52,7 +52,4 @@ func (r *Replica) Submit(w *Write) {
 }
 
 // show notes a revision that a header has, and that the cluster has committed.
-func (f *Calls) show(rev int64) {
-	for old := f.shown.Load(); rev > old && !f.shown.CompareAndSwap(old, rev); old = f.shown.Load() {
-	}
-}
+func (f *Calls) show(rev int64) { raise(&f.shown, rev) }

@@ -226,7 +226,7 @@ func (r *Replica) Tick() {
 	r.tellSettled()
 	for p, g := range r.groups {
 		g.wait.expire(now)
-		r.announce(p)
+		r.reportClosed(p)
 	}
 	r.tellClosed(true)
 	r.checks.tick(r, now)
