@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -200,6 +201,9 @@ func TestNewURLsKeepALinkThatWorks(t *testing.T) {
 	eventually(t, func() bool { return len(servers[2].calls(1)) == 1 }, "it is heard")
 	require.True(t, servers[1].Connected(2))
 	require.Zero(t, servers[1].timesUnreachable(2))
+	done := servers[2].keep()
+	require.NoError(t, servers[1].SendSnapshot(t.Context(), 2, header(1000), bytes.NewReader(random(1000))))
+	require.NoError(t, (<-done).err)
 
 	servers[2].kill()
 	servers[1].awaitLog(t, "dial http://127.0.0.1:1")

@@ -56,9 +56,10 @@ type peer struct {
 	// Holds a token when the peer was seen, so that the back-off is skipped.
 	hurry chan struct{}
 
-	mu    sync.Mutex
-	addrs []addr
-	next  int
+	mu     sync.Mutex
+	addrs  []addr
+	next   int
+	linked *addr // of the present link; nil: there is none
 
 	// The link from the peer; see accept.go.
 	incoming
@@ -102,6 +103,13 @@ func (p *peer) addr() addr {
 	a := p.addrs[p.next%len(p.addrs)]
 	p.next++
 	return a
+}
+
+// noteLink notes the address of the present link, or that there is none.
+func (p *peer) noteLink(a *addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.linked = a
 }
 
 // seen is called when the peer has been in contact.
@@ -196,11 +204,13 @@ func (p *peer) converse() (wasUp bool, err error) {
 	if p.last.incarnation != incarnation || now-p.last.until > int64(maxGap) {
 		p.last = contact{incarnation: incarnation, since: now}
 	}
+	p.noteLink(&a)
 	p.since.Store(p.last.since)
 	p.connected.Store(true)
 	p.metrics.active.Inc()
 	p.log.Info("link to the peer is up", zap.String("url", a.url))
 	defer func() {
+		p.noteLink(nil)
 		p.connected.Store(false)
 		p.since.Store(0)
 		p.last.until = uptime()

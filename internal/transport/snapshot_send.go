@@ -75,10 +75,13 @@ func (p *peer) sendSnapshot(ctx context.Context, h *peerpb.SnapshotHeader, r io.
 	return nil
 }
 
-// lastGood is the address of the present link, or the one to try next.
+// lastGood is the address of the present link, or the one that was tried last.
 func (p *peer) lastGood() addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.linked != nil {
+		return *p.linked
+	}
 	return p.addrs[max(0, p.next-1)%len(p.addrs)]
 }
 
