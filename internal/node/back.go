@@ -6,20 +6,21 @@ import "github.com/stoa-kv/stoa/internal/placement"
 // the writes were answered with that were made here. A snapshot may take some partitions, and users and roles, back
 // behind that, until the log has been executed again.
 type reached struct {
-	visible []int64 // by partition
-	auth    uint64  // the revision of users and roles
+	visible  []int64  // by partition
+	executed []uint64 // likewise, an index of the log that holds that
+	auth     uint64   // the revision of users and roles
 }
 
 // reached is called when nothing is executed any more.
 func (c *core) reached() *reached {
-	r := &reached{visible: make([]int64, len(c.stores)), auth: c.machine.Auth().Revision}
+	r := &reached{visible: make([]int64, len(c.stores)), executed: make([]uint64, len(c.stores)), auth: c.machine.Auth().Revision}
 	for p := range c.stores {
-		r.visible[p] = c.visible(p)
+		r.visible[p], r.executed[p] = c.visible(p), c.replica.Executed(p)
 	}
 	if before := c.before.Load(); before != nil { // perhaps this core hasn't come that far again
 		r.auth = max(r.auth, before.auth)
-		for p, rev := range before.visible {
-			r.visible[p] = max(r.visible[p], rev)
+		for p := range before.visible {
+			r.visible[p], r.executed[p] = max(r.visible[p], before.visible[p]), max(r.executed[p], before.executed[p])
 		}
 	}
 	return r
@@ -36,11 +37,23 @@ func (c *core) follows(old *core) {
 // executed has the logs say that what another core has executed is committed: this one gets as far again though there is no leader any more
 // who says so.
 func (c *core) executed(before *core) {
+	r := before.reached()
 	for p, log := range c.logs {
 		if was, is := before.groups.Partition(c.groups.Number(p)); is {
-			_, applied := before.replica.Progress(was)
-			log.Commit(applied)
+			log.Commit(r.executed[was])
 		}
+	}
+}
+
+// regain has partitions closed through what reads must show, once that is executed: a partition in which nothing has been written since says by
+// no entry of its log how far the others were.
+func (c *core) regain() {
+	before := c.before.Load()
+	if before == nil {
+		return
+	}
+	for p, rev := range before.visible {
+		c.replica.Regain(p, before.executed[p], rev)
 	}
 }
 

@@ -91,12 +91,15 @@ func TestASnapshotWithoutALeader(t *testing.T) {
 	n := s.nodes[s.follower]
 	_, file := s.sent(s.cut())
 	put := s.put(s.follower, "/d0/k", "second")
-	s.others(func(i int) { s.nodes[i].core.Load().stopLoops() })
-	s.takeIn(file)
+	s.takenBack(file)
 	got, err := n.Range(t.Context(), &pb.RangeRequest{Key: []byte("/d0/k"), Serializable: true})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, got.Header.GetRevision(), put)
 	require.Equal(t, "second", string(got.Message().Kvs[0].Value))
+	for _, key := range []string{"a", "d"} { // of both partitions
+		_, err = n.Range(t.Context(), &pb.RangeRequest{Key: []byte(key), Serializable: true})
+		require.NoError(t, err, key)
+	}
 }
 
 // takenBack has the follower take in a file from before, when the others are away.

@@ -166,6 +166,7 @@ func (n *Node) succeed(old, c *core, led bool) {
 	published, compacted := recovery.Published(c.stores)
 	placed := c.machine.Placement()
 	c.feed = n.hub.Install(placed.Wide, placed.Transit() != nil, published, compacted) // before history is read from the new stores
+	c.regain()
 	n.enforce(c, c.machine.Auth())
 	if t := n.cfg.Tokens.Simple; t != nil && c.machine.Auth().Since != old.machine.Auth().Since {
 		t.Clear() // what the log behind the file assigns comes again

@@ -116,6 +116,18 @@ func (r *Replica) learnClosed(m Closed) {
 	r.groups[p].raiseClosed()
 }
 
+// Executed is an index of a partition's group that holds all that is executed of it here, as that of [group.closedHere].
+func (r *Replica) Executed(p int) uint64 {
+	g := r.groups[p]
+	return max(g.applied.Load(), g.met.Load())
+}
+
+// Regain takes what another replica of this server has shown of a partition: it is closed through a revision again once this one has executed
+// it through the index that held all of that, though no leader says so.
+func (r *Replica) Regain(p int, index uint64, revision int64) {
+	r.learnClosed(Closed{Group: r.groups[p].number(), Index: index, Revision: revision})
+}
+
 // raiseClosed raises the closed revision to what has been applied and reports
 // it.
 func (g *group) raiseClosed() {
