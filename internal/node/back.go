@@ -71,17 +71,8 @@ func (c *core) back(parts placement.Set) bool {
 	return c.shows(before, parts)
 }
 
-// owed is a revision that was shown of partitions before, if reads don't show all of that yet, else 0.
-func (c *core) owed(parts placement.Set) (rev int64) {
-	before := c.before.Load()
-	if before == nil || c.back(parts) {
-		return 0
-	}
-	for p := range parts.Each() {
-		rev = max(rev, before.visible[p])
-	}
-	return rev
-}
+// owes is the opposite of back, for sessions.
+func (c *core) owes(parts placement.Set) bool { return !c.back(parts) }
 
 func (c *core) shows(before *reached, parts placement.Set) bool {
 	if c.machine.Auth().Revision < before.auth {

@@ -102,6 +102,26 @@ func TestASnapshotWithoutALeader(t *testing.T) {
 	}
 }
 
+// So they do until it knows the users and roles of before: a right that was given may be missing, or one that was taken away be there.
+func TestFastReadsWaitForTheRightsOfBefore(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	one := newSessionClient(c, 0)
+	one.open(0)
+	c.put(0, "a", "x")
+	now := c.nodes[0].core.Load()
+	now.before.Store(&reached{visible: make([]int64, 2), auth: now.machine.Auth().Revision + 1})
+	one.send(askGet("a", stoapb.Level_FAST))
+	time.Sleep(100 * time.Millisecond)
+	one.mu.Lock()
+	require.Empty(t, one.replies)
+	one.mu.Unlock()
+	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "r"}})
+	one.waitForReplies(0)
+	require.NoError(t, one.replies[0].err)
+	require.Equal(t, "x", one.replies[0].value)
+}
+
 // takenBack has the follower take in a file from before, when the others are away.
 func (s *snapshots) takenBack(file string) {
 	s.others(s.stop)

@@ -292,7 +292,7 @@ func (n *Node) assemble(c *core, meta *backend.Meta) (err error) {
 	if c.replica, err = replica.New(n.replicaConfig(c)); err != nil {
 		return err
 	}
-	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores, Owed: c.owed}
+	c.state = host.State{Machine: c.machine, Replica: c.replica, Stores: c.stores, Owes: c.owes}
 	n.log.Info("recovered", zap.Int("partitions", len(c.stores)), zap.Int64("revision", c.revision()),
 		zap.Int("members", len(c.members.List.Members)), zap.Int64("wal-bytes", c.wal.Size()))
 	return nil

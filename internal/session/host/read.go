@@ -16,6 +16,7 @@ import (
 // reads is the run of reads that waits, or is being carried out.
 type reads struct {
 	planned known        // by what the next run is planned; none: nothing of it has been
+	fast    bool         // a fast read may be in the next run
 	wait    *arrivalWait // nil: none
 	known   known        // by what the run was planned; none: it has to be planned anew
 	at      int64
@@ -26,6 +27,7 @@ type arrivalWait struct {
 	parts    placement.Set
 	revision int64
 	known    known     // by what the run was planned
+	fast     bool      // also for what this server owes ([State.Owes])
 	deadline time.Time // of all its steps together; zero until one has to wait
 	lag      *lag      // the last one
 }
@@ -86,7 +88,7 @@ func (d *driver) overtaken(s *State, op *session.Op) error {
 }
 
 // readNow answers a fast read; false: it isn't one, or it has to wait until this server
-// is back where it was ([watch.Hub.Floor], [State.Owed]).
+// is back where it was ([watch.Hub.Floor], [State.Owes]).
 func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 	if r.Kind != stoapb.Kind_RANGE && r.Kind != stoapb.Kind_TXN {
 		return false
@@ -101,8 +103,7 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 			continue // perhaps it was planned by another
 		}
 		st, floor := now.state, d.server.Hub().Floor()
-		if owed := st.owes(plan.Parts); owed > 0 {
-			op.Token = max(op.Token, owed)
+		if st.owes(plan.Parts) {
 			return false
 		}
 		if !d.read(op, r, st, plan.Parts, st.Replica.Readable(plan.Parts)) {
@@ -122,8 +123,8 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 
 // Await implements session.Host.
 func (d *driver) Await(strict bool, parts placement.Set, revision int64) bool {
-	w := &arrivalWait{parts: parts, revision: revision, known: d.reads.planned}
-	d.reads.planned = known{}
+	w := &arrivalWait{parts: parts, revision: revision, known: d.reads.planned, fast: d.reads.fast}
+	d.reads.planned, d.reads.fast = known{}, false
 	if d.known() != w.known { // perhaps some of the run was planned by another
 		d.anew()
 		return true
@@ -214,18 +215,35 @@ func (d *driver) anew() {
 	d.reads.known = known{}
 }
 
-// caughtUp says that the wait is over: this server shows the revision.
+// caughtUp says that the wait is over: this server shows the revision, and what it owes.
 func (d *driver) caughtUp(w *arrivalWait) bool {
 	st := w.known.state
-	if w.revision == 0 || st.shows(w.parts) >= w.revision {
-		d.reads.wait = nil
-		d.reads.known = w.known
-		return true
+	switch {
+	case w.revision > 0 && st.shows(w.parts) < w.revision:
+		d.cfg.Counts.Lagging.Add(1)
+		w.lag = &lag{state: st, parts: w.parts, revision: w.revision, done: func(err error) { d.s.arrive(w, err) }}
+		d.s.of.lags.wait(d.server, d.left(w), w.lag)
+		return false
+	case w.fast && st.owes(w.parts):
+		if d.left(w) <= 0 {
+			d.s.arrive(w, errNotCaughtUp)
+		} else {
+			d.server.After(pauseBetween, func() { d.look(w) })
+		}
+		return false
 	}
-	d.cfg.Counts.Lagging.Add(1)
-	w.lag = &lag{state: st, parts: w.parts, revision: w.revision, done: func(err error) { d.s.arrive(w, err) }}
-	d.s.of.lags.wait(d.server, d.left(w), w.lag)
-	return false
+	d.reads.wait = nil
+	d.reads.known = w.known
+	return true
+}
+
+// look has a wait go on, unless another state has taken the place of its own. It runs on any goroutine.
+func (d *driver) look(w *arrivalWait) {
+	var err error
+	if d.known() != w.known {
+		err = errReplaced
+	}
+	d.s.arrive(w, err)
 }
 
 // Begin implements session.Host.

@@ -50,18 +50,12 @@ type State struct {
 	Machine *apply.Machine
 	Replica *replica.Replica
 	Stores  []*store.Store
-	// Owed is the revision through which partitions are to be closed before fast reads show them, since they have been shown so far
-	// before a snapshot took this server back; 0: they are. nil: they always are.
-	Owed func(placement.Set) int64
+	// Owes reports whether partitions don't show yet what they had shown, or users and roles are older than they were, before a snapshot took this
+	// server back: fast reads wait for that. It may be called from any goroutine. nil: none does.
+	Owes func(placement.Set) bool
 }
 
-// owes is Owed.
-func (s *State) owes(parts placement.Set) int64 {
-	if s.Owed == nil {
-		return 0
-	}
-	return s.Owed(parts)
-}
+func (s *State) owes(parts placement.Set) bool { return s.Owes != nil && s.Owes(parts) }
 
 // shows is the revision that all of the partitions show here. It waits for an apply that
 // holds a store's lock.
