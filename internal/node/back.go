@@ -74,8 +74,19 @@ func (c *core) back(parts placement.Set) bool {
 // owes is the opposite of back, for sessions.
 func (c *core) owes(parts placement.Set) bool { return !c.back(parts) }
 
+// informed reports whether users and roles are those of before, or later ones, and whether they are enforced likewise: that has no revision. All
+// partitions execute what changes them.
+func (c *core) informed() bool {
+	before := c.before.Load()
+	return before == nil || c.knows(before)
+}
+
+func (c *core) knows(before *reached) bool {
+	return c.machine.Auth().Revision >= before.auth && (len(before.executed) == 0 || c.replica.Executed(0) >= before.executed[0])
+}
+
 func (c *core) shows(before *reached, parts placement.Set) bool {
-	if c.machine.Auth().Revision < before.auth {
+	if !c.knows(before) {
 		return false
 	}
 	for p := range parts.Each() {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/internal/backend"
+	"github.com/stoa-kv/stoa/internal/command"
+	"github.com/stoa-kv/stoa/internal/fault"
+	"github.com/stoa-kv/stoa/internal/placement"
 	"github.com/stoa-kv/stoa/internal/session"
 )
 
@@ -109,17 +113,69 @@ func TestFastReadsWaitForTheRightsOfBefore(t *testing.T) {
 	one := newSessionClient(c, 0)
 	one.open(0)
 	c.put(0, "a", "x")
-	now := c.nodes[0].core.Load()
+	c.addRoot()
+	n := c.nodes[0]
+	now := n.core.Load()
 	now.before.Store(&reached{visible: make([]int64, 2), auth: now.machine.Auth().Revision + 1})
 	one.send(askGet("a", stoapb.Level_FAST))
 	time.Sleep(100 * time.Millisecond)
 	one.mu.Lock()
 	require.Empty(t, one.replies)
 	one.mu.Unlock()
-	c.changeAuth(0, &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "r"}})
+	change := &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "r"}}
+	require.NoError(t, n.decideOn(t.Context(), now, command.Command{Kind: command.Auth, Body: mustMarshal(change)}))
 	one.waitForReplies(0)
 	require.NoError(t, one.replies[0].err)
 	require.Equal(t, "x", one.replies[0].value)
+}
+
+// Until then nobody is served as if permissions weren't enforced, because they weren't when the snapshot was made.
+func TestPermissionsAreEnforcedBehindASnapshot(t *testing.T) {
+	c := newCluster(t, 1, 2)
+	c.ready()
+	c.addRoot()
+	n := c.nodes[0]
+	now := n.core.Load()
+	now.before.Store(&reached{visible: make([]int64, 2), executed: []uint64{now.replica.Executed(0) + 1, now.replica.Executed(1) + 1}, auth: now.machine.Auth().Revision})
+	answers := make(chan error, 2)
+	go func() {
+		_, err := n.Range(t.Context(), &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+		answers <- err
+	}()
+	go func() { answers <- n.Permit(t.Context(), false) }()
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, answers)
+	change := &pb.InternalRaftRequest{AuthEnable: &pb.AuthEnableRequest{}}
+	require.NoError(t, n.decideOn(t.Context(), now, command.Command{Kind: command.Auth, Body: mustMarshal(change)}))
+	for range cap(answers) {
+		require.ErrorIs(t, <-answers, fault.UserEmpty)
+	}
+}
+
+// Nor is a token refused of a user whom a snapshot has taken this member back behind: it is found out whether there is one.
+func TestATokenOfAUserFromBehindASnapshot(t *testing.T) {
+	s := newSnapshots(t, 2, simpleTokens)
+	s.addRoot()
+	s.enable(s.leader)
+	n := s.nodes[s.follower]
+	now, err := n.strict(t.Context(), placement.Of(0))
+	require.NoError(t, err)
+	next := now.machine.Auth().Revision + 1
+	n.cfg.Tokens.Simple.Assign("late.1", next, n.clock())
+	now.before.Store(&reached{visible: make([]int64, 2), auth: next})
+	now.stores[0].Lock() // it executes nothing
+	unlock := sync.OnceFunc(now.stores[0].Unlock)
+	t.Cleanup(unlock)
+	s.changeAuth(s.leader, &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "late", Password: "late"}})
+	answer := make(chan error, 1)
+	go func() {
+		_, err := n.Range(withToken(t.Context(), "late.1"), &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+		answer <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, answer)
+	unlock()
+	require.ErrorIs(t, <-answer, fault.PermissionDenied, "it is known, and may do nothing")
 }
 
 // takenBack has the follower take in a file from before, when the others are away.

@@ -31,7 +31,7 @@ type identity struct {
 // server knows there is none, and no proof is looked at. What the user may do isn't decided
 // here, but where the request takes effect.
 func (n *Node) identify(ctx context.Context) (identity, error) {
-	c, err := n.present(ctx)
+	c, err := n.informed(ctx)
 	if err != nil || !c.machine.Auth().Enabled {
 		return identity{}, err
 	}
@@ -52,6 +52,23 @@ func (n *Node) identify(ctx context.Context) (identity, error) {
 		return n.named(ctx, claims)
 	}
 	return n.holder(ctx, proof.Token)
+}
+
+// informed is present for a request of which it is asked who makes it: one waits, no longer than any request may take, until this server has the users and roles
+// that it had before a snapshot took it back. Else it would take a user for none, and serve whoever comes as if permissions weren't enforced.
+func (n *Node) informed(ctx context.Context) (*core, error) {
+	c, err := n.present(ctx)
+	if err != nil || c.informed() {
+		return c, err
+	}
+	ctx, cancel := n.limited(ctx)
+	defer cancel()
+	for err == nil && !c.informed() {
+		if err = n.pause(ctx, shortly); err == nil {
+			c, err = n.present(ctx)
+		}
+	}
+	return c, err
 }
 
 // named is the user whom a client has proved to be at a revision. A server that hasn't
@@ -215,7 +232,7 @@ func (n *Node) User(ctx context.Context) string {
 // Permit refuses a request of a client who is no user, while permissions are enforced, or,
 // if root is asked for, one without that role.
 func (n *Node) Permit(ctx context.Context, root bool) error {
-	c, err := n.present(ctx)
+	c, err := n.informed(ctx)
 	if err != nil || !c.machine.Auth().Enabled {
 		return err
 	}
