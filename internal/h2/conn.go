@@ -50,6 +50,7 @@ type conn struct {
 	mu        sync.Mutex
 	room      sync.Cond // reading may go on; with mu
 	streams   map[uint32]*stream
+	peak      int    // of streams, since the map was made
 	lastID    uint32 // the client's highest
 	abandoned int
 	begun     int // unary calls whose handlers don't run yet
@@ -75,7 +76,9 @@ type conn struct {
 	pending             int64 // bytes of messages that wait for windows or room, see weight
 	blocked             queue // streams that wait for the connection's window or room in out
 	timer               *time.Timer
-	heard               time.Time // when a frame came last
+	look                *time.Timer // see slim
+	fat                 bool        // it is running, or the reader has been woken up
+	heard               time.Time   // when a frame came last
 	began, idleSince    time.Time
 	pinged              bool
 }
@@ -118,7 +121,7 @@ func (c *conn) step() error {
 	if c.holding && !c.in.ready() {
 		c.uncork()
 	}
-	f, err := c.in.next()
+	f, err := c.next()
 	if err != nil {
 		return err
 	}
@@ -167,6 +170,11 @@ func (c *conn) open() error {
 	}
 	if err := c.handle(f); err != nil {
 		return err
+	}
+	c.in.grown = func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.noteFat()
 	}
 	return c.nc.SetDeadline(time.Time{})
 }
@@ -220,6 +228,7 @@ func (c *conn) uncork() {
 	c.holding = false
 	c.mu.Lock()
 	c.corked = false
+	c.noteFat()
 	c.flush()
 	c.mu.Unlock()
 }
@@ -247,8 +256,10 @@ func (c *conn) fail(err error) {
 		c.parting = last
 	}
 	c.out = nil
-	if c.timer != nil {
-		c.timer.Stop()
+	for _, t := range [...]*time.Timer{c.timer, c.look} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	nc := c.nc
 	for _, st := range all { // before the reader can see dead, and end

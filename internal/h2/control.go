@@ -58,7 +58,8 @@ func (c *conn) headersFrame(f frame) error {
 		return c.requested(f, block)
 	}
 	h := &c.headers
-	h.first, h.frames, h.block = f, 1, append(h.block[:0], block...)
+	h.frames, h.block = 1, append(h.block[:0], block...)
+	h.first = frame{typ: f.typ, flags: f.flags, stream: f.stream} // its payload is the reader's
 	return nil
 }
 
@@ -141,6 +142,7 @@ func (c *conn) begin(id uint32, r *request, ctx context.Context, timeout time.Du
 	st := &stream{c: c, id: id, req: r, base: ctx, sendWindow: c.initialWindow, recvWindow: int64(c.s.o.StreamWindow)}
 	st.in.arrival.call = room
 	c.streams[id] = st
+	c.peak = max(c.peak, len(c.streams))
 	c.budget.earn(perCall)
 	if timeout > 0 {
 		st.expireAt(time.Now().Add(timeout))

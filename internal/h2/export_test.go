@@ -7,3 +7,9 @@ func (o Options) ArriveWithin(d time.Duration) Options {
 	o.arriveWithin = d
 	return o
 }
+
+// SlimEvery has connections give back sooner what they can do without.
+func (o Options) SlimEvery(d time.Duration) Options {
+	o.slimEvery = d
+	return o
+}

@@ -56,8 +56,9 @@ type headers struct {
 	table   table
 	emit    func(entry) // add
 	fields  []entry     // of the block
-	size    uint32
-	timeout string // grpc-timeout's
+	size    uint32      // of them
+	most    uint32      // of the blocks since fields was made
+	timeout string      // grpc-timeout's
 
 	// Requests by the ids of their fields: most calls of a client have the same, but for the
 	// deadline. They are forgotten when the ids are given anew.
@@ -101,6 +102,7 @@ func (h *headers) decode(block []byte) (*request, time.Duration, error) {
 	if err := h.table.fields(block, h.emit); err != nil {
 		return nil, 0, fatal(compression, err.Error())
 	}
+	h.most = max(h.most, h.size)
 	if h.size > h.c.s.o.MaxHeaderList {
 		return &request{err: enhanceYourCalm}, 0, nil
 	}

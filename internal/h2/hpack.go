@@ -149,15 +149,20 @@ func (t *table) intern(e entry) entry {
 		}
 	}
 	if len(t.interned) == maxInterned || t.weight > internedSize {
-		t.epoch++
-		t.interned, t.weight = nil, 0
-		for i := range t.entries {
-			if e := &t.entries[i]; e.id != timeoutID {
-				*e = t.number(*e)
-			}
-		}
+		t.renumber()
 	}
 	return t.number(e)
+}
+
+// renumber gives ids anew, to the fields of the table.
+func (t *table) renumber() {
+	t.epoch++
+	t.interned, t.weight = make([]entry, 0, len(t.entries)), 0
+	for i := range t.entries {
+		if e := &t.entries[i]; e.id != timeoutID {
+			*e = t.number(*e)
+		}
+	}
 }
 
 // number gives a field the next id.

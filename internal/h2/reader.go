@@ -13,7 +13,9 @@ type reader struct {
 	from     io.Reader
 	buf      []byte
 	off, end int
-	filled   bool // the last read has filled the buffer
+	filled   bool   // the last read has filled the buffer
+	most     int    // bytes that were in it at once, since slim
+	grown    func() // called when it has become large
 }
 
 // next returns the next frame.
@@ -56,6 +58,7 @@ func (r *reader) need(n int) error {
 		got, err := r.from.Read(r.buf[r.end:])
 		r.end += got
 		r.filled = r.end == len(r.buf)
+		r.most = max(r.most, r.end-r.off)
 		if err != nil && r.end-r.off < n {
 			return err
 		}
@@ -63,18 +66,25 @@ func (r *reader) need(n int) error {
 	return nil
 }
 
+// makeRoom makes room for more of what is to become n bytes. The buffer grows with what has come, not with what is announced.
 func (r *reader) makeRoom(n int) {
 	if r.off == r.end {
 		r.off, r.end = 0, 0
 	}
-	want := max(n, smallBuffer)
-	if r.filled {
-		want = max(n, min(bufferGrowth*len(r.buf), largeBuffer))
+	size := len(r.buf)
+	switch {
+	case size == 0:
+		size = smallBuffer
+	case r.filled, r.end-r.off == size:
+		size = min(bufferGrowth*size, largeBuffer)
 	}
-	if len(r.buf) < want {
-		buf := make([]byte, want)
+	if size > len(r.buf) {
+		buf := make([]byte, size)
 		r.end = copy(buf, r.buf[r.off:r.end])
 		r.buf, r.off = buf, 0
+		if r.fat() && r.grown != nil {
+			r.grown()
+		}
 	} else if len(r.buf)-r.off < n {
 		r.end = copy(r.buf, r.buf[r.off:r.end])
 		r.off = 0

@@ -59,6 +59,7 @@ type Options struct {
 	Inline []string
 
 	arriveWithin time.Duration // arriveWithin, but in tests
+	slimEvery    time.Duration // likewise
 }
 
 func (o Options) withDefaults() Options {
@@ -78,6 +79,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.KeepAliveInterval, 2*time.Hour)
 	setDefault(&o.KeepAliveTimeout, 20*time.Second)
 	setDefault(&o.arriveWithin, arriveWithin)
+	setDefault(&o.slimEvery, slimEvery)
 	return o
 }
 
