@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/internal/h2"
@@ -376,9 +377,11 @@ func mayDiffer(own, theirs *answer) bool {
 }
 
 // The same frames, some of them spoilt, to this server and to grpc-go's: a client sees the same, but
-// for differences that the protocol allows.
+// for differences that the protocol allows. How many pings are too many depends on what has been answered between them, which
+// is a matter of time: they may all come here, and TestPingsAsGRPC compares it step by step.
 func TestDifferential(t *testing.T) {
-	own, theirs := newRig(t, h2.Options{}), serve(t, grpc.NewServer())
+	own := newRig(t, h2.Options{PingInterval: 1, PingsWithoutStreams: true})
+	theirs := serve(t, grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true})))
 	for seed := range uint64(*sequences) {
 		s := newScript(seed)
 		if slices.ContainsFunc(s.frames, func(f []byte) bool { return f[3] == 0x10 }) {
@@ -395,3 +398,75 @@ func TestDifferential(t *testing.T) {
 		}
 	}
 }
+
+// The ping that is one too many is the same for both servers, whatever is sent between pings: each step waits for its answer.
+func TestPingsAsGRPC(t *testing.T) {
+	for name, c := range map[string]struct {
+		own    h2.Options
+		theirs keepalive.EnforcementPolicy
+	}{
+		"without streams none": {h2.Options{}, keepalive.EnforcementPolicy{}},
+		"seldom":               {h2.Options{PingInterval: time.Hour, PingsWithoutStreams: true}, keepalive.EnforcementPolicy{MinTime: time.Hour, PermitWithoutStream: true}},
+		"seldom, with streams": {h2.Options{PingInterval: time.Hour}, keepalive.EnforcementPolicy{MinTime: time.Hour}},
+		"with streams any":     {h2.Options{PingInterval: 1}, keepalive.EnforcementPolicy{MinTime: 1}},
+		"any":                  {h2.Options{PingInterval: 1, PingsWithoutStreams: true}, keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own, theirs := newRig(t, c.own), serve(t, grpc.NewServer(grpc.KeepaliveEnforcementPolicy(c.theirs)))
+			for seed := range uint64(60) {
+				r := rand.New(rand.NewPCG(seed, 2))
+				steps := make([]byte, 20)
+				for i := range steps {
+					steps[i] = "ppppppcs"[r.IntN(8)]
+				}
+				require.Equal(t, endsAt(t, theirs.addr, steps), endsAt(t, own.addr, steps), "%s", steps)
+			}
+		})
+	}
+}
+
+// endsAt takes steps, pings (p), calls (c) and streams that stay open (s), and returns with which of them the server ends the connection.
+func endsAt(t *testing.T, addr string, steps []byte) int {
+	w := dialWire(t, addr)
+	defer w.Conn.Close()
+	_ = w.SetReadDeadline(time.Now().Add(time.Minute))
+	confirmed := -1 // of the settings that follow each step, and of the first
+	for i, step := range steps {
+		id := uint32(2*i + 1)
+		switch step {
+		case 'p':
+			_ = w.WritePing(false, [8]byte{})
+		case 'c':
+			w.begin(id, "EmptyCall")
+			_ = w.WriteData(id, true, make([]byte, 5))
+		case 's':
+			w.begin(id, "FullDuplexCall")
+			_ = w.WriteData(id, false, streamed)
+		}
+		_ = w.WriteSettings()
+		for answered := step == 'p'; !answered || confirmed <= i; {
+			f, err := w.ReadFrame()
+			require.NoError(t, err)
+			switch f := f.(type) {
+			case *http2.GoAwayFrame:
+				require.Equal(t, "too_many_pings", string(f.DebugData()))
+				return i
+			case *http2.SettingsFrame:
+				if f.IsAck() {
+					confirmed++
+				}
+			case *http2.HeadersFrame:
+				answered = answered || f.StreamID == id && f.StreamEnded()
+			case *http2.DataFrame:
+				answered = answered || f.StreamID == id && step == 's'
+			}
+		}
+	}
+	return len(steps)
+}
+
+// streamed is a message that is answered by one of 100 bytes.
+var streamed = func() []byte {
+	m, _ := proto.Marshal(&grpc_testing.StreamingOutputCallRequest{ResponseParameters: []*grpc_testing.ResponseParameters{{Size: 100}}})
+	return append([]byte{0, 0, 0, 0, byte(len(m))}, m...)
+}()
