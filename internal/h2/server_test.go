@@ -303,8 +303,7 @@ var cases = map[string]func(t *testing.T, r *rig, opts ...grpc.CallOption){
 		s, err := r.cli.StreamingInputCall(ctx, opts...)
 		require.NoError(t, err)
 		cancel()
-		_, err = s.CloseAndRecv()
-		require.Equal(t, codes.Canceled, status.Code(err))
+		require.Equal(t, codes.Canceled, status.Code(s.RecvMsg(&grpc_testing.StreamingInputCallResponse{}))) // CloseAndRecv might still get an answer
 		ctx, cancel = context.WithCancel(context10(t))
 		both, err := r.cli.FullDuplexCall(ctx, opts...)
 		require.NoError(t, err)
