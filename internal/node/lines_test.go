@@ -24,10 +24,18 @@ func (l *logged) keep(c *Config) {
 // line waits for the one line with the text.
 func (l logged) line(t *testing.T, node int, text string) map[string]any {
 	t.Helper()
-	require.Eventually(t, func() bool { return l[node].FilterMessage(text).Len() > 0 }, 20*time.Second, 10*time.Millisecond, text)
-	all := l[node].FilterMessage(text).All()
-	require.Len(t, all, 1, text)
-	return all[0].ContextMap()
+	return l.lineOf(t, node, text, func(map[string]any) bool { return true })
+}
+
+// lineOf is line for those whose fields are as they should be.
+func (l logged) lineOf(t *testing.T, node int, text string, is func(fields map[string]any) bool) map[string]any {
+	t.Helper()
+	all := func() *logs.ObservedLogs {
+		return l[node].Filter(func(e logs.LoggedEntry) bool { return e.Message == text && is(e.ContextMap()) })
+	}
+	require.Eventually(t, func() bool { return all().Len() > 0 }, time.Minute, 10*time.Millisecond, text)
+	require.Equal(t, 1, all().Len(), text)
+	return all().All()[0].ContextMap()
 }
 
 func TestLinesThatDoNotFitInAreCounted(t *testing.T) {
