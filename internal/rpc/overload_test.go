@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/api/stoa/v1/sessionwire"
@@ -153,4 +154,16 @@ func TestCountedMessages(t *testing.T) {
 	require.Greater(t, b.Answers(), int64(100<<10))
 	data.Free()
 	require.Zero(t, b.Answers())
+}
+
+// On either transport a call has headers of 64 KiB at most.
+func TestLargeHeaders(t *testing.T) {
+	_, conn := serve(t, Options{})
+	put := func(n int) error {
+		ctx := metadata.AppendToOutgoingContext(testContext(t), "large", strings.Repeat("x", n))
+		_, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: []byte("k")})
+		return err
+	}
+	require.NoError(t, put(60<<10))
+	require.ErrorContains(t, put(70<<10), "65536 bytes")
 }

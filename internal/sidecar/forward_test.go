@@ -303,3 +303,16 @@ func page(s *Server, path string) string {
 	s.Pages().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Body.String()
 }
+
+func TestLargeHeaders(t *testing.T) { onBoth(t, testLargeHeaders) }
+
+func testLargeHeaders(t *testing.T) {
+	_, addr := startMember(t)
+	_, conn := start(t, Upstream{Endpoints: []string{addr}})
+	call := func(n int) error {
+		var out frame
+		return conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), "large", strings.Repeat("x", n)), aUnary, &frame{}, &out)
+	}
+	require.NoError(t, call(60<<10))
+	require.ErrorContains(t, call(70<<10), "65536 bytes")
+}

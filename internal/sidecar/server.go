@@ -53,6 +53,9 @@ type Config struct {
 // request that is too large is a member's.
 const maxMessage = 64 << 20
 
+// maxHeaderList bounds the headers of a call, in bytes, as members do.
+const maxHeaderList = 64 << 10
+
 // Windows of fixed sizes spare the pings by which grpc-go estimates a connection.
 const (
 	streamWindow = 1 << 20
@@ -144,6 +147,7 @@ func (s *Server) onGRPC(c Config) *grpc.Server {
 		grpc.Creds(c.Limits.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(c.MaxConcurrentStreams),
@@ -155,7 +159,7 @@ func (s *Server) onGRPC(c Config) *grpc.Server {
 func (s *Server) onOwn(c Config) *h2.Server {
 	return h2.NewServer(h2.Options{
 		Codec: newCodec(), Creds: c.Limits.Credentials(), Unknown: s.other,
-		MaxRecvMessage: maxMessage, StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: c.MaxConcurrentStreams,
+		MaxRecvMessage: maxMessage, StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: c.MaxConcurrentStreams, MaxHeaderList: maxHeaderList,
 		PingInterval: 1, PingsWithoutStreams: true,
 	})
 }

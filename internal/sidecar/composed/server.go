@@ -33,6 +33,9 @@ type Server struct {
 // maxMessage bounds a request, in bytes, as in package sidecar.
 const maxMessage = 64 << 20
 
+// maxHeaderList bounds the headers of a call, in bytes, as members do.
+const maxHeaderList = 64 << 10
+
 // Limits bound local clients; 0: no bound.
 type Limits struct {
 	MaxConcurrentStreams uint32 // calls in progress of one connection: more wait in the client
@@ -62,6 +65,7 @@ func New(cfg compose.Config, e Executors, limits Limits, lg *zap.Logger) (*Serve
 		grpc.Creds(limits.Calls.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}),
 	)
