@@ -348,6 +348,75 @@ func TestMirrorsOfAClusterThatHasGoneBack(t *testing.T) {
 	require.EqualValues(t, 10, home.twin.floor.Load())
 }
 
+// tardy is a member that opens watches at revision 10, and tells the first one of 11 when it may.
+type tardy struct {
+	rewound
+	tells chan struct{} // nil: never
+}
+
+func (s tardy) register(g *grpc.Server) {
+	pb.RegisterKVServer(g, s)
+	pb.RegisterWatchServer(g, s)
+}
+
+func (s tardy) Watch(st pb.Watch_WatchServer) error {
+	header := &pb.ResponseHeader{Revision: 10}
+	var key []byte
+	for id := int64(0); ; id++ {
+		r, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		if r.GetCreateRequest() == nil {
+			continue
+		}
+		key = r.GetCreateRequest().Key
+		if err := st.Send(&pb.WatchResponse{Header: header, WatchId: id, Created: true}); err != nil {
+			return err
+		}
+		if s.tells != nil {
+			break
+		}
+	}
+	select {
+	case <-s.tells:
+	case <-st.Context().Done():
+		return st.Context().Err()
+	}
+	kv := &mvccpb.KeyValue{Key: key, ModRevision: 11, Version: 1}
+	err := st.Send(&pb.WatchResponse{Header: header, Events: []*mvccpb.Event{{Kv: kv}}})
+	<-st.Context().Done()
+	return err
+}
+
+// wordless is a tardy member that is cut off from the others: it answers nothing that needs them.
+type wordless struct{ tardy }
+
+func (s wordless) register(g *grpc.Server) {
+	pb.RegisterKVServer(g, s)
+	pb.RegisterWatchServer(g, s)
+}
+
+func (s wordless) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if !q.Serializable {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.tardy.Range(ctx, q)
+}
+
+// A watch is opened at a member that is behind what the client has seen, though nobody tells whether the cluster is.
+func TestWatchAtAMemberThatIsBehind(t *testing.T) {
+	m := wordless{tardy{rewound{revision: 10, reads: make(chan bool, 100)}, nil}}
+	c := ofKind(t, Etcd, patience, m.register)
+	c.core.saw(0, 1000)
+	f := c.NewFeed()
+	defer f.Close()
+	all, err := f.Watch(t.Context(), "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, all[0].Begin())
+}
+
 // marked is a member with the mark of a mirror, and nothing that changes.
 type marked struct {
 	pb.UnimplementedKVServer

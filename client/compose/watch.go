@@ -197,7 +197,7 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 		late.Stop() // it is open, or refused
 		if r.Created && w.next == 0 {
 			w.now = r.Header.Revision
-			w.compare(ctx)
+			w.compare(ctx, time.Until(until)/2)
 		}
 		switch err := r.Err(); {
 		case err != nil && (errors.Is(err, rpctypes.ErrNoLeader) || isCutOff(err) && r.CompactRevision == 0 && !r.Canceled):
@@ -215,11 +215,13 @@ func (w *tail) open(ctx context.Context, until time.Time, deliver func(clientv3.
 }
 
 // compare finds out why the member has a lower revision than the client has seen of the cluster, where it has opened the watch. Either it is behind, and
-// events are left out until it isn't; or the cluster was restored or made anew, and these are news.
-func (w *tail) compare(ctx context.Context) {
+// events are left out until it isn't; or the cluster was restored or made anew, and these are news. Without an answer in time it is taken to be behind.
+func (w *tail) compare(ctx context.Context, within time.Duration) {
 	if w.now >= w.after {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	has, err := w.core.revision(ctx, w.seg.cluster)
 	if err != nil || has >= w.after {
 		return
@@ -231,8 +233,6 @@ func (w *tail) compare(ctx context.Context) {
 // revision is that of a cluster, at or above all that was acknowledged.
 func (c *core) revision(ctx context.Context, at int) (revision int64, err error) {
 	of := c.links[at].cluster
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
 	for _, key := range c.routes.keysIn(of.at) {
 		err = of.with(ctx, func(by *clientv3.Client) error {
 			a, err := by.Get(ctx, string(key), clientv3.WithCountOnly())
