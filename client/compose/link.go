@@ -140,13 +140,20 @@ func (l *link) compare(ctx context.Context, s *engine.Session) error {
 }
 
 // goneBack is for a cluster that was restored or made anew: it has a lower revision than what was seen of it before it was asked for all that
-// was acknowledged. What was seen of the one before counts no longer, unless it has become more meanwhile, nor is it known whose mirrors are of
-// this one.
+// was acknowledged. What was seen of the one before counts no longer, unless it has become more meanwhile, or others have found that out, nor is it
+// known whose mirrors are of this one. A session that goes on has seen the one before, too: the next request opens another one.
 func (l *link) goneBack(seen, has int64) {
+	for _, ch := range l.voided(seen, has) {
+		ch.abandon() // without the lock: requests of it fail
+	}
+}
+
+// voided are the sessions that count no longer.
+func (l *link) voided(seen, has int64) (all []*channel) {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
-	if has == 0 || l.seen() > seen { // 0 is no revision
-		return
+	if has == 0 || l.seen() != seen { // 0 is no revision
+		return nil
 	}
 	for _, one := range []*link{l, l.twin} {
 		if one == nil {
@@ -155,11 +162,13 @@ func (l *link) goneBack(seen, has int64) {
 		one.floor.Store(has)
 		if ch, ok := one.by.(*channel); ok {
 			ch.void.Store(true)
+			all = append(all, ch)
 		}
 		if one.view != nil {
 			one.view.home.Store(0)
 		}
 	}
+	return all
 }
 
 // noted is what the link knows of the revisions that were seen, less what a session does.

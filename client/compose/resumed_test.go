@@ -348,6 +348,49 @@ func TestMirrorsOfAClusterThatHasGoneBack(t *testing.T) {
 	require.EqualValues(t, 10, home.twin.floor.Load())
 }
 
+// What is seen over a session of the new cluster counts, also if more than one finds out that the cluster has gone back; and a session that has seen the
+// one before isn't gone on with.
+func TestSessionsOfAClusterThatHasGoneBack(t *testing.T) {
+	for _, one := range []struct {
+		name    string
+		founder bool // a new session has found it out
+	}{{"found out before", true}, {"found out by the watch", false}} {
+		t.Run(one.name, func(t *testing.T) {
+			o := &opening{revoking: revoking{revoked: make(chan int64, 10)}}
+			o.revision.Store(1000)
+			c := ofKind(t, Stoa, 0, func(g *grpc.Server) {
+				stoapb.RegisterSessionsServer(g, o)
+				pb.RegisterLeaseServer(g, o)
+				pb.RegisterKVServer(g, rewound{revision: 10, reads: make(chan bool, 10)})
+			})
+			l := c.core.links[0]
+			require.NoError(t, l.open(time.Now().Add(time.Minute)))
+			c.core.saw(0, 1000)
+			seg, err := c.watched("k", nil)
+			require.NoError(t, err)
+			w := c.core.tail(seg, nil)
+			o.revision.Store(10)
+			if one.founder {
+				l.by.(*channel).abandon()
+				require.NoError(t, l.open(time.Now().Add(time.Minute)))
+			}
+			w.now = 10 // where it is opened
+			w.compare(t.Context(), time.Minute)
+			require.Zero(t, w.after)
+			require.Equal(t, one.founder, l.ready(), "a session that has seen the cluster before would wait for that")
+			if !l.ready() {
+				require.NoError(t, l.open(time.Now().Add(time.Minute)))
+			}
+			o.revision.Store(13)
+			_, err = l.by.(*channel).s.Sync(t.Context())
+			require.NoError(t, err)
+			c.core.mu.Lock()
+			defer c.core.mu.Unlock()
+			require.EqualValues(t, 13, l.seen())
+		})
+	}
+}
+
 // tardy is a member that opens watches at revision 10, and tells the first one of 11 when it may.
 type tardy struct {
 	rewound

@@ -220,13 +220,19 @@ func (w *tail) compare(ctx context.Context, within time.Duration) {
 	if w.now >= w.after {
 		return
 	}
+	l := w.core.links[w.seg.cluster]
+	w.core.mu.Lock()
+	seen := l.seen() // perhaps of the new one, if others have found that out
+	w.core.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	has, err := w.core.revision(ctx, w.seg.cluster)
 	if err != nil || has >= w.after {
 		return
 	}
-	w.core.links[w.seg.cluster].goneBack(w.after, has)
+	if has < seen {
+		l.goneBack(seen, has)
+	}
 	w.after = 0
 }
 
