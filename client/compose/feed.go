@@ -115,6 +115,14 @@ func (c *core) depend(target int) {
 	}
 }
 
+// forgo is for a cluster that has gone back (link.goneBack). It needs core.mu.
+func (f *Feed) forgo(cluster int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.merger.forgo(cluster)
+	f.give()
+}
+
 // Watch adds a watch of a key or range. The range may lie in several clusters:
 // there is one FeedWatch per route then. It returns when all are open; ctx is
 // that of opening. Without clientv3.WithRev a watch begins after the highest

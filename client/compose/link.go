@@ -168,6 +168,9 @@ func (l *link) voided(seen, has int64) (all []*channel) {
 			one.view.home.Store(0)
 		}
 	}
+	for f := range l.core.feeds {
+		f.forgo(l.cluster.at)
+	}
 	return all
 }
 

@@ -98,6 +98,15 @@ func (m *merger) depend(d dependency) {
 	}
 }
 
+// forgo is for a cluster that has gone back: nothing waits for what was seen of it before.
+func (m *merger) forgo(cluster int) {
+	for i := range m.deps {
+		d := &m.deps[i]
+		d.needs = slices.Clone(d.needs) // other feeds have it, too
+		d.needs[cluster] = 0
+	}
+}
+
 // take releases the items that are free now, in order.
 func (m *merger) take() (out []item) {
 	for {

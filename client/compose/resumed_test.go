@@ -432,6 +432,50 @@ func (s tardy) Watch(st pb.Watch_WatchServer) error {
 	return err
 }
 
+// Events of other clusters don't wait for what a client had seen of a cluster that has gone back since: whether its watch finds that out, or another one is
+// there already.
+func TestFeedBesideAClusterThatHasGoneBack(t *testing.T) {
+	for _, from := range []int64{0, 5} {
+		feedBesideAClusterThatHasGoneBack(t, from)
+	}
+}
+
+func feedBesideAClusterThatHasGoneBack(t *testing.T, from int64) {
+	member := func(tells chan struct{}) tardy {
+		return tardy{rewound{revision: 10, reads: make(chan bool, 100)}, tells}
+	}
+	a, b := member(nil), member(make(chan struct{}))
+	c, err := New(Config{
+		Clusters: map[string]Cluster{
+			"a": {Kind: Etcd, Endpoints: []string{serve(t, a.register)}}, "b": {Kind: Etcd, Endpoints: []string{serve(t, b.register)}},
+		},
+		Routes: []Route{{Prefix: "/a/", Cluster: "a"}, {Prefix: "/b/", Cluster: "b"}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c.core.saw(0, 1000)
+	f := c.NewFeed()
+	defer f.Close()
+	_, err = f.Watch(ctx, "/b/k")
+	require.NoError(t, err)
+	if from > 0 {
+		_, err = f.Watch(ctx, "/a/j", clientv3.WithRev(from))
+		require.NoError(t, err)
+	}
+	c.core.mu.Lock()
+	c.core.depend(1) // an update
+	c.core.mu.Unlock()
+	_, err = f.Watch(ctx, "/a/k")
+	require.NoError(t, err)
+	close(b.tells)
+	n, err := f.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "b", n.Cluster)
+	require.EqualValues(t, 11, n.Revision)
+}
+
 // wordless is a tardy member that is cut off from the others: it answers nothing that needs them.
 type wordless struct{ tardy }
 
