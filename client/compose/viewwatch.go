@@ -34,8 +34,8 @@ func (w *tail) runView(ctx context.Context, deliver func(clientv3.WatchResponse)
 	if m == nil || w.next != 0 && w.next <= m.Revision {
 		return true
 	}
-	if home := w.core.links[w.seg.view].view.home.Load(); home != 0 && home != m.Source {
-		return true // it is of the cluster that was there before, and nobody goes on with it
+	if home := w.core.links[w.seg.view].view.home.Load(); home != m.Source && (home != 0 || m.Revision < w.after) {
+		return true // it is of the cluster that was there before, and nobody goes on with it; or what was seen is of that one
 	}
 	near, _, err := w.core.links[w.seg.view].view.near.Load().of.connect(ctx)
 	if err != nil {
