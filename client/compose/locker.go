@@ -193,6 +193,11 @@ func (c *cluster) identity(ctx context.Context) (uint64, error) {
 	if id := c.id.Load(); id != 0 {
 		return id, nil
 	}
+	return c.identify(ctx)
+}
+
+// identify asks for the cluster's ID.
+func (c *cluster) identify(ctx context.Context) (uint64, error) {
 	err := c.with(ctx, func(by *clientv3.Client) error {
 		a, err := by.Get(ctx, commit.Prefix, clientv3.WithCountOnly(), clientv3.WithSerializable()) // users of transactions may
 		if err == nil {
@@ -203,44 +208,54 @@ func (c *cluster) identity(ctx context.Context) (uint64, error) {
 	return c.id.Load(), err
 }
 
-// by finds the cluster with an ID. It doesn't wait for others if that is known, or is the first to answer.
+// by finds the cluster with an ID. It doesn't wait for others if that is known, or is the first to answer. If none has it, all are asked: one that was
+// restored or made anew has another ID than before.
 func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
-	var unknown []*cluster
+	var known, unknown []*cluster
 	for _, c := range l.clusters {
 		switch c.id.Load() {
 		case id:
 			return c, nil
 		case 0:
 			unknown = append(unknown, c)
+		default:
+			known = append(known, c)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	type identified struct {
+	for _, some := range [][]*cluster{unknown, known} {
+		if c, err := identified(ctx, some, id); c != nil || err != nil {
+			return c, err
+		}
+	}
+	return nil, fmt.Errorf("%w (cluster ID %x)", errNoCluster, id)
+}
+
+// identified asks for the IDs of clusters, and returns the one with an ID, nil if all have others.
+func identified(ctx context.Context, all []*cluster, id uint64) (*cluster, error) {
+	type answer struct {
 		c   *cluster
 		id  uint64
 		err error
 	}
-	asked := make(chan identified, len(unknown))
-	for _, c := range unknown {
+	answers := make(chan answer, len(all))
+	for _, c := range all {
 		go func() {
-			id, err := c.identity(ctx)
-			asked <- identified{c, id, err}
+			id, err := c.identify(ctx)
+			answers <- answer{c, id, err}
 		}()
 	}
 	var failed error
-	for range unknown {
-		switch a := <-asked; {
+	for range all {
+		switch a := <-answers; {
 		case a.err != nil:
 			failed = a.c.named(plain(a.err), false)
 		case a.id == id:
 			return a.c, nil
 		}
 	}
-	if failed != nil {
-		return nil, failed
-	}
-	return nil, fmt.Errorf("%w (cluster ID %x)", errNoCluster, id)
+	return nil, failed
 }
 
 // send sends requests at once and waits for all answers.
@@ -273,7 +288,7 @@ func (l *locker) call(ctx context.Context, r commit.Request) commit.Answer {
 		return clientv3.ContextError(asking, err)
 	})
 	if err == nil {
-		return l.took(of, a)
+		return l.took(ctx, of, r, a)
 	}
 	if errors.Is(context.Cause(asking), client.ErrRefused) {
 		err = client.ErrRefused
@@ -288,10 +303,10 @@ func (l *locker) call(ctx context.Context, r commit.Request) commit.Answer {
 	return answer
 }
 
-func (l *locker) took(of *cluster, a *pb.TxnResponse) commit.Answer {
-	if id := a.Header.GetClusterId(); id != of.id.Load() {
+func (l *locker) took(ctx context.Context, of *cluster, r commit.Request, a *pb.TxnResponse) commit.Answer {
+	if id := a.Header.GetClusterId(); id != r.Cluster {
 		of.id.Store(id)
-		return commit.Answer{Err: of.named(errors.New("it is another cluster than before"), false)}
+		return commit.Answer{Refused: l.undo(ctx, of, r, a), Err: of.named(errors.New("it is another cluster than before"), false)}
 	}
 	if !executed(a) {
 		return commit.Answer{Refused: true, Err: of.named(errExtended, false)}
@@ -307,6 +322,33 @@ func (l *locker) took(of *cluster, a *pb.TxnResponse) commit.Answer {
 		}
 	}
 	return answer
+}
+
+// undo takes back what the beginning of a transaction has written in a cluster that was restored, or made anew, and has another ID: its locks name the former
+// one as their home, and nobody could remove them. It reports whether there is nothing of it.
+func (l *locker) undo(ctx context.Context, of *cluster, r commit.Request, a *pb.TxnResponse) bool {
+	switch {
+	case r.Step != commit.Begin:
+		return false
+	case !a.Succeeded || !executed(a):
+		return true
+	}
+	back := commit.Request{}
+	for _, op := range r.Then {
+		if op.Do == commit.Put {
+			back.If = append(back.If, commit.Cond{Key: op.Key, Test: commit.Is, Value: op.Value})
+			back.Then = append(back.Then, commit.Op{Do: commit.Delete, Key: op.Key})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
+	done := false
+	_ = of.with(ctx, func(by *clientv3.Client) error {
+		a, err := clientv3.RetryKVClient(by).Txn(ctx, messageOf(back))
+		done = err == nil && a.Succeeded && executed(a)
+		return err
+	})
+	return done
 }
 
 // messageOf is a request as etcd has it.

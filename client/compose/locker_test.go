@@ -2,6 +2,9 @@ package compose
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,4 +236,97 @@ func TestViewsBehindALostSession(t *testing.T) {
 	}
 	require.Equal(t, "the session is ended", <-d.did)
 	require.Equal(t, "the key is read", <-d.did)
+}
+
+// renamed is a member whose cluster has the ID that it is set to. It executes transactions, on nothing.
+type renamed struct {
+	standingIn
+	id *atomic.Uint64
+}
+
+func (r renamed) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
+	a, err := r.standingIn.Range(ctx, q)
+	if err == nil {
+		a.Header.ClusterId = r.id.Load()
+	}
+	return a, err
+}
+
+func (r renamed) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	a, err := r.standingIn.Txn(ctx, q)
+	a.Header.ClusterId = r.id.Load()
+	return a, err
+}
+
+// ofRenamed is a client of two clusters, with transactions over both; the first has the ID that it is set to.
+func ofRenamed(t *testing.T) (*Client, renamed) {
+	m := renamed{id: new(atomic.Uint64), standingIn: standingIn{
+		guarding: guarding{readable: []string{commit.Prefix}}, answers: func(*pb.TxnRequest) bool { return false }, did: make(chan *pb.TxnRequest, 100),
+	}}
+	other := m.standingIn
+	other.did = make(chan *pb.TxnRequest, 100)
+	member := func(kv pb.KVServer) Cluster {
+		return Cluster{Kind: Etcd, Endpoints: []string{serve(t, func(g *grpc.Server) {
+			pb.RegisterKVServer(g, kv)
+			pb.RegisterLeaseServer(g, granting{})
+		})}}
+	}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"a": member(m), "b": member(other)},
+		Routes:   []Route{{Prefix: "/a/", Cluster: "a", Transactions: true}, {Prefix: "/b/", Cluster: "b", Transactions: true}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c, m
+}
+
+// A lock may name a cluster by an ID that it has got since the client has asked for that.
+func TestLocksOfARestoredCluster(t *testing.T) {
+	c, m := ofRenamed(t)
+	l := c.shared.locker
+	for _, id := range []uint64{70, 71} {
+		m.id.Store(id)
+		of, err := l.by(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, "a", of.name)
+	}
+	_, err := l.by(t.Context(), 70)
+	require.ErrorIs(t, err, errNoCluster)
+}
+
+// A client that goes on with a restored cluster leaves no lock there that names the former one.
+func TestTransactionsInARestoredCluster(t *testing.T) {
+	c, m := ofRenamed(t)
+	transact := func() error {
+		_, err := c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
+		return err
+	}
+	m.id.Store(70)
+	require.NoError(t, transact())
+	for range 3 { // it has begun, is committed, and its record is removed
+		<-m.did
+	}
+	m.id.Store(71)
+	require.ErrorContains(t, transact(), "it is another cluster than before")
+	begin := <-m.did
+	require.True(t, puts(begin, commit.LockPrefix+"/a/t"))
+	require.NotEmpty(t, m.did, "nothing was taken back")
+	written := map[string]string{}
+	for _, op := range begin.Success {
+		if p := op.GetRequestPut(); p != nil {
+			written[string(p.Key)] = string(p.Value)
+		}
+	}
+	undo := <-m.did
+	for _, cmp := range undo.Compare {
+		require.Equal(t, written[string(cmp.Key)], string(cmp.GetValue()))
+	}
+	var deleted []string
+	for _, op := range undo.Success {
+		if d := op.GetRequestDeleteRange(); d != nil {
+			deleted = append(deleted, string(d.Key))
+		}
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(written)), deleted)
+	require.NoError(t, transact())
 }
