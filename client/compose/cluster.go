@@ -193,7 +193,7 @@ func (c *cluster) probe(ctx context.Context, near *engine.Client) error {
 
 // suspect probes the near member beside those who don't leave it themselves, when a request of theirs has failed.
 func (c *cluster) suspect() {
-	if c.learner.Load() || !c.suspected.CompareAndSwap(false, true) {
+	if len(c.members) < 2 || c.learner.Load() || !c.suspected.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {

@@ -35,7 +35,8 @@ func (c *core) onAll(ctx context.Context, in []*cluster, do func(context.Context
 	return errs
 }
 
-// with does an operation that only voters serve.
+// with does an operation that only voters serve. Without an answer the member is probed: who needs leases alone does nothing else by which one that
+// is cut off would be left.
 func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) error {
 	if _, _, err := c.connect(ctx); err != nil {
 		return err
@@ -46,6 +47,9 @@ func (c *cluster) with(ctx context.Context, do func(*clientv3.Client) error) err
 			return err
 		}
 		if err = do(by); err == nil || !isLearner(err) || refused {
+			if isCutOff(err) && !errors.Is(err, context.Canceled) {
+				c.suspect()
+			}
 			return err
 		}
 		c.learner.Store(true) // as another request may have detected meanwhile

@@ -36,12 +36,16 @@ func (cutOff) LeaseGrant(context.Context, *pb.LeaseGrantRequest) (*pb.LeaseGrant
 	return nil, rpctypes.ErrGRPCNoLeader
 }
 
-// Who keeps mirrors up to date, carries out commands, or sends some, has a member left that needs the others and doesn't reach them: these do nothing else
-// by which it would be.
+// Who keeps mirrors up to date, carries out commands, or sends some, or needs leases alone, has a member left that needs the others and doesn't reach
+// them: these do nothing else by which it would be.
 func TestWorkersLeaveAMemberThatIsCutOff(t *testing.T) {
 	for what, begin := range map[string]func(context.Context, *Client){
 		"mirrors":  func(ctx context.Context, c *Client) { _ = c.Mirror(ctx, MirrorOptions{}) },
 		"executor": func(ctx context.Context, c *Client) { _ = c.CarryOut(ctx, CarryOutOptions{Sets: [][]string{{"one"}}}) },
+		"leases":   func(ctx context.Context, c *Client) { _, _ = c.Grant(ctx, 10) },
+		"transactions": func(ctx context.Context, c *Client) {
+			_, _ = c.shared.locker.lease(ctx, c.shared.clusters[0])
+		},
 		"commands": func(_ context.Context, c *Client) {
 			q, err := c.Commands("one")
 			require.NoError(t, err)
