@@ -51,6 +51,7 @@ type cluster struct {
 	voters  dialled[*clientv3.Client]
 	watches *watcher    // nil: there were none
 	away    *time.Timer // stops the attempts to return to the preferred member
+	present int         // the member that was gone to instead
 	closed  bool
 }
 
@@ -223,45 +224,66 @@ func (c *cluster) leave() {
 		return
 	}
 	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
-	c.moves.Add(1)
-	c.near.client.SetEndpoints(c.members[1:]...)
+	c.goTo(1)
 	c.away = time.AfterFunc(backAfter, c.comeBack)
+}
+
+// goTo connects to a member, or if it can't be reached, to those behind it. It needs mu.
+func (c *cluster) goTo(n int) {
+	order := c.members
+	if n > 0 {
+		order = slices.Concat(c.members[n:], c.members[1:n])
+	}
+	c.present = n
+	c.moves.Add(1)
+	// The first alone, so that the connection moves; then all.
+	c.near.client.SetEndpoints(order[0])
+	c.near.client.SetEndpoints(order...)
 }
 
 func (c *cluster) comeBack() {
 	c.mu.Lock()
-	near, closed := c.near.client, c.closed
+	near, present, closed := c.near.client, c.present, c.closed
 	c.mu.Unlock()
 	if closed {
 		return
 	}
-	answers := c.answers(near)
+	next := c.next(near, present)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-	case answers:
-		c.moves.Add(1)
-		// The first alone, so that the connection moves; then all.
-		near.SetEndpoints(c.members[0])
-		near.SetEndpoints(c.members...)
-		c.away = nil
-	default:
+	if c.closed {
+		return
+	}
+	if next != present {
+		c.goTo(next)
+	}
+	c.away = nil
+	if next > 0 {
 		c.away = time.AfterFunc(backAfter, c.comeBack)
 	}
 }
 
-// answers reports whether the preferred member serves again: what needs a quorum, too, unless those that are connected to don't either.
-func (c *cluster) answers(near *engine.Client) bool {
-	conn, err := near.Dial(c.members[0])
-	if err != nil {
-		return false
+// next is the member to be connected to behind one that was left for it: the preferred one if that serves again what needs a quorum, too; else the
+// present one if it does, or another one. Where none does, the preferred one is, if it serves anything.
+func (c *cluster) next(near *engine.Client, present int) int {
+	serves := false
+	if conn, err := near.Dial(c.members[0]); err == nil {
+		defer conn.Close()
+		by := pb.NewKVClient(conn)
+		serves = c.hasAnswer(by, true)
+		if serves && (c.learner.Load() || c.hasAnswer(by, false)) {
+			return 0
+		}
 	}
-	defer conn.Close()
-	if by := pb.NewKVClient(conn); c.hasAnswer(by, true) {
-		return c.learner.Load() || c.hasAnswer(by, false) || !c.hasAnswer(clientv3.RetryKVClient(near.Client), false)
+	switch {
+	case c.hasAnswer(clientv3.RetryKVClient(near.Client), false):
+		return present
+	case present+1 < len(c.members):
+		return present + 1
+	case serves:
+		return 0
 	}
-	return false
+	return 1
 }
 
 func (c *cluster) hasAnswer(by pb.KVClient, serializable bool) bool {

@@ -73,29 +73,47 @@ func TestWorkersLeaveAMemberThatIsCutOff(t *testing.T) {
 }
 
 // A member that was left because it is cut off from the others isn't returned to before it reaches them, though it answers reads that it can serve alone;
-// unless those that were gone to do no better.
+// unless those that were gone to, one after the other, do no better.
 func TestReturnToAMember(t *testing.T) {
+	reaches := func(g *grpc.Server) { pb.RegisterKVServer(g, comparing{}) }
+	alone := cutOff{}.register
 	for _, one := range []struct {
-		other   func(*grpc.Server)
-		returns bool
+		others []func(*grpc.Server)
+		at     []int // behind each look
 	}{
-		{func(g *grpc.Server) { pb.RegisterKVServer(g, comparing{}) }, false},
-		{cutOff{}.register, true},
+		{[]func(*grpc.Server){reaches}, []int{1, 1}},
+		{[]func(*grpc.Server){alone}, []int{0}},
+		{[]func(*grpc.Server){alone, reaches}, []int{2, 2}},
+		{[]func(*grpc.Server){alone, alone}, []int{2, 0}},
 	} {
+		endpoints := []string{serve(t, alone)}
+		for _, other := range one.others {
+			endpoints = append(endpoints, serve(t, other))
+		}
 		c, err := New(Config{
-			Clusters: map[string]Cluster{"one": {Endpoints: []string{serve(t, cutOff{}.register), serve(t, one.other)}, Kind: Etcd}},
+			Clusters: map[string]Cluster{"one": {Endpoints: endpoints, Kind: Etcd}},
 			Routes:   []Route{{Cluster: "one"}}, DialTimeout: 300 * time.Millisecond,
 		})
 		require.NoError(t, err)
 		defer c.Close()
 		of := c.shared.clusters[0]
-		_, err = of.dial(t.Context())
+		near, err := of.dial(t.Context())
 		require.NoError(t, err)
 		of.leave()
-		of.comeBack()
-		of.mu.Lock()
-		returned := of.away == nil
-		of.mu.Unlock()
-		require.Equal(t, one.returns, returned)
+		for _, at := range one.at {
+			of.comeBack()
+			of.mu.Lock()
+			present, away := of.present, of.away != nil
+			of.mu.Unlock()
+			require.Equal(t, at, present)
+			require.Equal(t, at > 0, away)
+		}
+		if one.at[0] == one.at[1%len(one.at)] && one.at[0] > 0 { // it is at one that reaches the others
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, err = near.Get(ctx, "/a")
+			require.NoError(t, err)
+		}
 	}
 }
+

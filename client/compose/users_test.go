@@ -96,7 +96,7 @@ func TestReadsOfNothingForAUser(t *testing.T) {
 	id, err := of.identity(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 7, id)
-	require.True(t, of.answers(of.near.client), "it refuses")
+	require.Zero(t, of.next(of.near.client, 1), "it refuses")
 }
 
 // What is read for its place is the first of all keys, which is no extension's: only for who may not read that is it another,
