@@ -192,6 +192,31 @@ func (c *cluster) probe(ctx context.Context, near *engine.Client) error {
 	return nil
 }
 
+// asked makes reads at a voter, for those who don't come again. A member that keeps silent, or is cut off from the others, is left behind half of the time.
+func (c *cluster) asked(ctx context.Context, read func(context.Context, *clientv3.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	once := func(ctx context.Context) error {
+		by, err := c.voter(ctx)
+		if err != nil {
+			return err
+		}
+		return read(ctx, by)
+	}
+	if len(c.members) < 2 {
+		return once(ctx)
+	}
+	until, _ := ctx.Deadline()
+	half, stop := context.WithTimeout(ctx, time.Until(until)/2)
+	defer stop()
+	err := once(half)
+	if err == nil || !isCutOff(err) || ctx.Err() != nil {
+		return err
+	}
+	c.leave()
+	return once(ctx)
+}
+
 // suspect probes the near member beside those who don't leave it themselves, when a request of theirs has failed.
 func (c *cluster) suspect() {
 	if len(c.members) < 2 || c.learner.Load() || !c.suspected.CompareAndSwap(false, true) {

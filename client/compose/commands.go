@@ -239,5 +239,7 @@ func (c *Client) CommandStatus(ctx context.Context, clusters ...string) (queue.S
 	if err != nil {
 		return queue.Status{}, err
 	}
-	return queue.Read(ctx, set, c.core.cfg.Timeout, c.shared.dial)
+	return queue.Read(ctx, set, func(ctx context.Context, name string, with func(context.Context, *clientv3.Client) error) error {
+		return c.shared.clusters[slices.Index(c.shared.routes.names, name)].asked(ctx, with)
+	})
 }

@@ -179,40 +179,40 @@ func (c *Client) MirrorStatus(ctx context.Context) ([]MirrorStatus, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	var all []MirrorStatus
-	var failed error
-	for _, m := range c.shared.mirrors() {
-		asking, cancel := context.WithTimeout(ctx, c.core.cfg.Timeout)
-		st, err := m.status(asking)
-		cancel()
-		if err != nil {
-			if failed == nil {
-				failed = err
-			}
-			continue
-		}
-		all = append(all, st)
+	mirrors := c.shared.mirrors()
+	found, errs := make([]MirrorStatus, len(mirrors)), make([]error, len(mirrors))
+	ctx, cancel := context.WithTimeout(ctx, c.core.cfg.Timeout)
+	defer cancel()
+	var work sync.WaitGroup
+	for i, m := range mirrors {
+		work.Go(func() { found[i], errs[i] = m.status(ctx) })
 	}
-	return all, failed
+	work.Wait()
+	var all []MirrorStatus
+	for i, err := range errs {
+		if err == nil {
+			all = append(all, found[i])
+		}
+	}
+	return all, first(errs)
 }
 
 func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	st := MirrorStatus{Mirror: m.Mirror}
-	target, err := m.target.voter(ctx)
-	var got *clientv3.GetResponse
-	if err == nil {
-		got, err = target.Get(ctx, m.route.mark)
-	}
-	if err == nil && len(got.Kvs) > 0 {
-		st.Mark, err = mirror.ParseMark(got.Kvs[0].Value)
-	}
+	err := m.target.asked(ctx, func(ctx context.Context, target *clientv3.Client) error {
+		got, err := target.Get(ctx, m.route.mark)
+		if err == nil && len(got.Kvs) > 0 {
+			st.Mark, err = mirror.ParseMark(got.Kvs[0].Value)
+		}
+		return err
+	})
 	if err != nil {
 		return st, m.target.named(err, false)
 	}
-	home, err := m.home.voter(ctx)
-	if err == nil {
+	err = m.home.asked(ctx, func(ctx context.Context, home *clientv3.Client) (err error) {
 		st.Revision, err = mirrored.NewSource(home, m.route.keys.Span()).Revision(ctx)
-	}
+		return err
+	})
 	if err != nil {
 		return st, m.home.named(err, false)
 	}

@@ -117,3 +117,40 @@ func TestReturnToAMember(t *testing.T) {
 	}
 }
 
+// How far mirrors and queues are is read at a member that answers, and a cluster that keeps silent doesn't take the time of the others.
+func TestStatusBesideMembersThatAreCutOff(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	reaches := func(g *grpc.Server) { pb.RegisterKVServer(g, comparing{}) }
+	of := func(registers ...func(*grpc.Server)) (all []string) {
+		for _, register := range registers {
+			all = append(all, serve(t, register))
+		}
+		return all
+	}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{
+			"home": {Endpoints: of(reaches), Kind: Etcd},
+			"near": {Near: of(cutOff{}.register), Endpoints: of(reaches), Kind: Etcd},
+			"far":  {Endpoints: of(cutOff{}.register, reaches), Kind: Etcd},
+			"lost": {Endpoints: of(cutOff{}.register), Kind: Etcd},
+		},
+		Routes: []Route{
+			{Prefix: "/a", Cluster: "home", Mirrors: []string{"lost"}}, {Prefix: "/b", Cluster: "home", Mirrors: []string{"lost"}},
+			{Prefix: "/c", Cluster: "home", Mirrors: []string{"near"}}, {Prefix: "/d", Cluster: "home", Mirrors: []string{"far"}},
+		},
+		Timeout: timeout,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.CommandStatus(t.Context(), "far", "near")
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	began := time.Now()
+	all, err := c.MirrorStatus(t.Context())
+	var lost *ClusterError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, "lost", lost.Cluster)
+	require.Less(t, time.Since(began), timeout*3/2)
+	require.Len(t, all, 2)
+	require.Equal(t, []string{"near", "far"}, []string{all[0].Target, all[1].Target})
+}

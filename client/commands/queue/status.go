@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -23,20 +22,20 @@ type Status struct {
 	Marks []commands.Mark
 }
 
-// Read reads how far a queue is. Each request has so long; an error names the cluster.
-func Read(ctx context.Context, clusters []string, timeout time.Duration, dial func(ctx context.Context, cluster string) (*clientv3.Client, error)) (Status, error) {
+// Read reads how far a queue is. ask makes requests to a cluster, and bounds their time; an error names the cluster.
+func Read(ctx context.Context, clusters []string, ask func(ctx context.Context, cluster string, with func(context.Context, *clientv3.Client) error) error) (Status, error) {
 	keys, set := Of(clusters)
 	s := Status{Clusters: set, Marks: make([]commands.Mark, len(set))}
 	for i, name := range set {
-		asking, cancel := context.WithTimeout(ctx, timeout)
-		c, err := dial(asking, name)
-		if err == nil && i == 0 {
-			err = s.readQueue(asking, c, keys)
-		}
-		if err == nil {
-			s.Marks[i], err = readMark(asking, c, keys)
-		}
-		cancel()
+		err := ask(ctx, name, func(ctx context.Context, c *clientv3.Client) (err error) {
+			if i == 0 {
+				err = s.readQueue(ctx, c, keys)
+			}
+			if err == nil {
+				s.Marks[i], err = readMark(ctx, c, keys)
+			}
+			return err
+		})
 		if err != nil {
 			return s, fmt.Errorf("cluster %q: %w", name, err)
 		}
