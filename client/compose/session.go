@@ -110,7 +110,9 @@ func (s *shared) named(names []string) ([]*cluster, error) {
 		if at < 0 {
 			return nil, fmt.Errorf("compose: there is no cluster %q", name)
 		}
-		in = append(in, s.clusters[at])
+		if !slices.Contains(in, s.clusters[at]) {
+			in = append(in, s.clusters[at])
+		}
 	}
 	return in, nil
 }

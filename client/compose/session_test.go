@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -93,4 +94,22 @@ func TestPutsBehindTheEndOfTheirSession(t *testing.T) {
 	go func() { <-m.puts }()
 	_, err = c.Put(ctx, "/third", "") // the client goes on
 	require.NoError(t, err)
+}
+
+// holding is a member that knows a key of each lease.
+type holding struct{ granting }
+
+func (holding) LeaseTimeToLive(_ context.Context, q *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	return &pb.LeaseTimeToLiveResponse{Header: &pb.ResponseHeader{}, ID: q.ID, TTL: 9, GrantedTTL: 10, Keys: [][]byte{[]byte("/k")}}, nil
+}
+
+// A cluster that is named twice is one of the session's, once.
+func TestSessionInAClusterNamedTwice(t *testing.T) {
+	c := ofMembers(t, 0, func(g *grpc.Server) { pb.RegisterLeaseServer(g, holding{}) })
+	name := c.shared.clusters[0].name
+	s, err := c.Session(t.Context(), WithClusters(name, name))
+	require.NoError(t, err)
+	a, err := c.TimeToLive(t.Context(), s.ID(), clientv3.WithAttachedKeys())
+	require.NoError(t, err)
+	require.Len(t, a.Keys, 1)
 }
