@@ -9,10 +9,12 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -242,6 +244,45 @@ func TestSilentBeforeTheUser(t *testing.T) {
 	require.Eventually(t, func() bool { return said.FilterMessage("failed to authenticate the sidecar's user").Len() > 0 }, 20*time.Second, 10*time.Millisecond)
 	time.Sleep(4 * minReopen)
 	require.Empty(t, said.FilterMessage("lost a session, or failed to open one").All())
+}
+
+// admitting is a member that authenticates its user once, and lets those wait that want that again.
+type admitting struct {
+	pb.UnimplementedAuthServer
+	again chan struct{}
+	once  atomic.Bool
+}
+
+func (m *admitting) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if m.once.CompareAndSwap(false, true) {
+		return &pb.AuthenticateResponse{Header: &pb.ResponseHeader{}, Token: "one"}, nil
+	}
+	select {
+	case m.again <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSilentAtTheEnd: that streams which need the user are being opened when the sidecar is stopped is no error.
+func TestSilentAtTheEnd(t *testing.T) {
+	m := &admitting{again: make(chan struct{}, 1)}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := grpc.NewServer()
+	pb.RegisterAuthServer(g, m)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	core, said := observer.New(zap.ErrorLevel)
+	ports, err := serve.Listen("test", []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}, transport.SocketOpts{})
+	require.NoError(t, err)
+	s, err := New(Config{Upstream: Upstream{Endpoints: []string{l.Addr().String()}, Username: "app", Password: "secret", DialTimeout: 5 * time.Second}, Logger: zap.New(core)})
+	require.NoError(t, err)
+	require.NoError(t, s.Serve(ports, nil))
+	<-m.again
+	s.Stop(t.Context())
+	require.Empty(t, said.All())
 }
 
 // TestStop: a call in progress ends with its answer, an endless stream doesn't delay the stop.

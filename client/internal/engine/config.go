@@ -116,7 +116,7 @@ func (c Config) etcd() clientv3.Config {
 		Password:    c.Password,
 		DialTimeout: c.DialTimeout,
 		DialOptions: append(options, c.DialOptions...),
-		Logger:      c.Logger.Named("etcd"),
+		Logger:      uncancelled(c.Logger.Named("etcd")),
 	}
 }
 
