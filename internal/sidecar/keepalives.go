@@ -24,7 +24,7 @@ const (
 	// waits at a member, for a lease that is being revoked, holds up none behind it.
 	keepAliveWays = 8
 	// While renewals that are under way take longer than slowRenewal, since the members are far or these leases are being revoked, and others wait,
-	// there are up to so many more streams.
+	// there is another stream for each of them, up to so many.
 	moreWays    = 56
 	slowRenewal = 10 * time.Millisecond
 )
@@ -44,13 +44,18 @@ type keepAlives struct {
 	hub    *keepalive.Hub
 	wanted *sync.Cond // there is something to take, or ctx has ended
 	more   int        // ways beside those that are always there
+	slow   int        // ways whose renewal takes longer than slowRenewal
+	idle   int        // ways that wait for a lease
 }
 
 func openKeepAlives(f *forwarder, leader bool, m *metrics) *keepAlives {
 	k := &keepAlives{up: f.up, m: m, options: f.options, leader: leader}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.wanted = sync.NewCond(&k.mu)
-	k.hub = keepalive.New(k.wanted.Signal)
+	k.hub = keepalive.New(func() {
+		k.wanted.Signal()
+		k.grow()
+	})
 	for range keepAliveWays {
 		k.wg.Go(func() { k.renew(k.take) })
 	}
@@ -79,16 +84,24 @@ func (k *keepAlives) take() (id int64, ok bool) {
 		if id, ok = k.hub.Take(); ok {
 			return id, true
 		}
+		k.idle++
 		k.wanted.Wait()
+		k.idle--
 	}
 	return 0, false
 }
 
-// grow adds a way if a lease waits to be renewed.
-func (k *keepAlives) grow() {
+// late is for a renewal that takes longer than slowRenewal.
+func (k *keepAlives) late() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ctx.Err() == nil && k.more < moreWays && k.hub.Waiting() {
+	k.slow++
+	k.grow()
+}
+
+// grow adds a way if a lease waits to be renewed, and renewals that take long have left fewer than keepAliveWays. It needs mu.
+func (k *keepAlives) grow() {
+	if k.ctx.Err() == nil && k.idle == 0 && k.more < min(k.slow, moreWays) && k.hub.Waiting() {
 		k.more++
 		k.wg.Go(func() { k.renew(k.takeOrEnd) })
 	}
@@ -111,16 +124,19 @@ func (k *keepAlives) takeOrEnd() (id int64, ok bool) {
 func (k *keepAlives) renew(take func() (id int64, ok bool)) {
 	var way *renewals
 	for id, ok := take(); ok; id, ok = take() {
-		slow := time.AfterFunc(slowRenewal, k.grow)
+		slow := time.AfterFunc(slowRenewal, k.late)
 		old := way != nil
 		answer, err := k.try(&way, id)
 		if err != nil && (old || err == errSilent) {
 			// The stream may have ended long ago, or its member be slow. A renewal may be repeated.
 			answer, err = k.try(&way, id)
 		}
-		slow.Stop()
+		intime := slow.Stop()
 		k.m.renewals.Inc()
 		k.mu.Lock()
+		if !intime {
+			k.slow-- // late may come behind this
+		}
 		if err == nil {
 			k.hub.Renewed(id, answer)
 		} else {

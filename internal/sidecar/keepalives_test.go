@@ -18,6 +18,7 @@ type lessor struct {
 	pb.UnimplementedLeaseServer
 	renewed atomic.Int64
 	revokes int64 // leases with IDs up to this one are being revoked, which takes long: their renewals wait
+	held    atomic.Int64
 }
 
 func (m *lessor) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
@@ -27,6 +28,7 @@ func (m *lessor) LeaseKeepAlive(st pb.Lease_LeaseKeepAliveServer) error {
 			return err
 		}
 		if r.ID <= m.revokes {
+			m.held.Add(1)
 			<-st.Context().Done()
 		}
 		time.Sleep(time.Millisecond)
@@ -48,28 +50,35 @@ func (m *lessor) behind(t *testing.T) (*Server, *grpc.ClientConn) {
 	return start(t, Upstream{Endpoints: []string{l.Addr().String()}})
 }
 
-// TestKeepAlivesThatWait: a lease whose renewal is answered at once doesn't wait for those of many that are being revoked.
+// TestKeepAlivesThatWait: a lease whose renewal is answered at once doesn't wait for those of leases that are being revoked: more than there are
+// streams, or as many, which have them all to themselves until it comes.
 func TestKeepAlivesThatWait(t *testing.T) {
-	m := &lessor{revokes: 5 * keepAliveWays}
-	_, conn := m.behind(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	keeps := func(id int64) pb.Lease_LeaseKeepAliveClient {
-		st, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+	for _, revokes := range []int64{5 * keepAliveWays, keepAliveWays} {
+		m := &lessor{revokes: revokes}
+		_, conn := m.behind(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		keeps := func(id int64) pb.Lease_LeaseKeepAliveClient {
+			st, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+			require.NoError(t, err)
+			require.NoError(t, st.Send(&pb.LeaseKeepAliveRequest{ID: id}))
+			return st
+		}
+		const other = 1000
+		_, err := keeps(other).Recv() // it is connected
 		require.NoError(t, err)
-		require.NoError(t, st.Send(&pb.LeaseKeepAliveRequest{ID: id}))
-		return st
+		began := time.Now()
+		for id := range revokes {
+			keeps(id + 1)
+		}
+		if revokes == keepAliveWays {
+			require.Eventually(t, func() bool { return m.held.Load() == revokes }, renewalTimeout/2, time.Millisecond)
+			time.Sleep(5 * slowRenewal)
+		}
+		_, err = keeps(other).Recv()
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), renewalTimeout)
 	}
-	const other = 1000
-	_, err := keeps(other).Recv() // it is connected
-	require.NoError(t, err)
-	began := time.Now()
-	for id := range m.revokes {
-		keeps(id + 1)
-	}
-	_, err = keeps(other).Recv()
-	require.NoError(t, err)
-	require.Less(t, time.Since(began), renewalTimeout)
 }
 
 // TestManyKeepAlivesOfOneProgram: another program's lease doesn't wait for the renewals of them all.
