@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -77,9 +78,13 @@ func (l *lease) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.
 	return out, nil
 }
 
-// renewals are how many leases of one stream are renewed at a time: a cluster that doesn't answer
-// takes the time of each.
-const renewals = 16
+// renewals are how many leases of one stream are renewed at a time. Those that take longer than slowRenewal, since a cluster doesn't answer, don't count for
+// that, up to maxSlow: the other leases live on in the clusters that do.
+const (
+	renewals    = 16
+	maxSlow     = 1024
+	slowRenewal = 20 * time.Millisecond
+)
 
 // LeaseKeepAlive answers as etcd does: a lease that is lost has a TTL of 0. It is lost everywhere if it
 // is in one cluster. If a cluster can't be reached, the stream ends; etcd's clients open it again.
@@ -93,7 +98,7 @@ func (l *lease) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequ
 	k := &keeping{st: st, c: c}
 	var all sync.WaitGroup
 	defer all.Wait()
-	slots := make(chan struct{}, renewals)
+	slots, begun := make(chan struct{}, renewals), make(chan struct{}, maxSlow)
 	requests := make(chan int64)
 	go func() {
 		if err := k.receive(ctx, requests); err != nil {
@@ -108,12 +113,16 @@ func (l *lease) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequ
 				all.Wait() // a client that has no more requests reads the answers
 				return asStatus(context.Cause(ctx))
 			}
+			begun <- struct{}{}
 			slots <- struct{}{}
 			all.Go(func() {
+				defer func() { <-begun }()
+				next := sync.OnceFunc(func() { <-slots })
+				defer next()
+				defer time.AfterFunc(slowRenewal, next).Stop()
 				if err := k.keep(ctx, id); err != nil {
 					cancel(err)
 				}
-				<-slots
 			})
 		case <-ctx.Done():
 			return asStatus(context.Cause(ctx))

@@ -86,11 +86,15 @@ func sidecarWithin(t *testing.T, m pb.WatchServer, timeout time.Duration) *grpc.
 		pb.RegisterLeaseServer(g, l)
 	}
 	pb.RegisterWatchServer(g, m)
-	s, err := newServices(compose.Config{
+	return sidecarOver(t, compose.Config{
 		Clusters: map[string]compose.Cluster{"a": {Endpoints: []string{"http://" + listen(t, g)}, Kind: compose.Etcd}},
 		Routes:   []compose.Route{{Prefix: "", Cluster: "a"}},
 		Timeout:  timeout,
-	}, 0)
+	})
+}
+
+func sidecarOver(t *testing.T, cfg compose.Config) *grpc.ClientConn {
+	s, err := newServices(cfg, 0)
 	require.NoError(t, err)
 	t.Cleanup(s.close)
 	local := grpc.NewServer(grpc.StatsHandler(s.clients), grpc.InitialWindowSize(window))
@@ -116,6 +120,53 @@ func TestKeepAliveOfAClientThatAsksForNothingMore(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 5, a.TTL)
 	}
+}
+
+// counting is a member that counts the leases that are renewed.
+type counting struct {
+	pb.UnimplementedLeaseServer
+	renewed chan int64
+}
+
+func (m counting) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
+	r, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	m.renewed <- r.ID
+	return st.Send(&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{}, ID: r.ID, TTL: 5})
+}
+
+// mute is one that renews none.
+type mute struct{ pb.UnimplementedLeaseServer }
+
+func (mute) LeaseKeepAlive(st grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
+	<-st.Context().Done()
+	return st.Context().Err()
+}
+
+// All leases of a client are renewed in a cluster that answers, however many wait for one that doesn't.
+func TestManyLeasesBesideASilentCluster(t *testing.T) {
+	const leases = 10 * renewals
+	m := counting{renewed: make(chan int64, leases)}
+	cluster := func(l pb.LeaseServer) compose.Cluster {
+		g := grpc.NewServer()
+		pb.RegisterLeaseServer(g, l)
+		return compose.Cluster{Endpoints: []string{"http://" + listen(t, g)}, Kind: compose.Etcd}
+	}
+	conn := sidecarOver(t, compose.Config{
+		Clusters: map[string]compose.Cluster{"a": cluster(m), "b": cluster(mute{})},
+		Routes:   []compose.Route{{Prefix: "/a/", Cluster: "a"}, {Prefix: "/b/", Cluster: "b"}},
+		Timeout:  10 * time.Second,
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	st, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+	require.NoError(t, err)
+	for id := range int64(leases) {
+		require.NoError(t, st.Send(&pb.LeaseKeepAliveRequest{ID: id + 1}))
+	}
+	require.Eventually(t, func() bool { return len(m.renewed) == leases }, 5*time.Second, time.Millisecond)
 }
 
 // A revision is told, however large its events are, to a client that reads.
