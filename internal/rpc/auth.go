@@ -40,18 +40,12 @@ func (s *authServer) AuthDisable(ctx context.Context, r *pb.AuthDisableRequest) 
 
 func (s *authServer) AuthStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
 	resp, err := s.auth.AuthStatus(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *authServer) Authenticate(ctx context.Context, r *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	resp, err := s.auth.Authenticate(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *authServer) UserAdd(ctx context.Context, r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
@@ -64,18 +58,12 @@ func (s *authServer) UserAdd(ctx context.Context, r *pb.AuthUserAddRequest) (*pb
 
 func (s *authServer) UserGet(ctx context.Context, r *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error) {
 	resp, err := s.auth.UserGet(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *authServer) UserList(ctx context.Context, _ *pb.AuthUserListRequest) (*pb.AuthUserListResponse, error) {
 	resp, err := s.auth.UserList(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *authServer) UserDelete(ctx context.Context, r *pb.AuthUserDeleteRequest) (*pb.AuthUserDeleteResponse, error) {
@@ -120,18 +108,12 @@ func (s *authServer) RoleAdd(ctx context.Context, r *pb.AuthRoleAddRequest) (*pb
 
 func (s *authServer) RoleGet(ctx context.Context, r *pb.AuthRoleGetRequest) (*pb.AuthRoleGetResponse, error) {
 	resp, err := s.auth.RoleGet(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *authServer) RoleList(ctx context.Context, _ *pb.AuthRoleListRequest) (*pb.AuthRoleListResponse, error) {
 	resp, err := s.auth.RoleList(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *authServer) RoleDelete(ctx context.Context, r *pb.AuthRoleDeleteRequest) (*pb.AuthRoleDeleteResponse, error) {

@@ -25,6 +25,15 @@ func (h header) fill(rh *pb.ResponseHeader) error {
 	return nil
 }
 
+// filled is what a client gets for an answer of the node.
+func filled[R interface{ GetHeader() *pb.ResponseHeader }](h header, resp R, err error) (R, error) {
+	if err != nil {
+		var none R
+		return none, toStatus(err)
+	}
+	return resp, h.fill(resp.GetHeader())
+}
+
 // identify leaves the revision alone, for answers that must not have the
 // server's if they have none.
 func (h header) identify(rh *pb.ResponseHeader) {

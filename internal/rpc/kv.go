@@ -82,10 +82,7 @@ func (s *kvServer) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, 
 		return nil, err
 	}
 	resp, err := s.kv.Put(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
@@ -93,10 +90,7 @@ func (s *kvServer) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*
 		return nil, err
 	}
 	resp, err := s.kv.DeleteRange(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -104,10 +98,7 @@ func (s *kvServer) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 		return nil, err
 	}
 	resp, err := s.kv.Txn(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *kvServer) checkTxn(r *pb.TxnRequest) error {
@@ -119,8 +110,5 @@ func (s *kvServer) checkTxn(r *pb.TxnRequest) error {
 
 func (s *kvServer) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	resp, err := s.kv.Compact(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }

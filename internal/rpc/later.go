@@ -44,18 +44,10 @@ func later[T any, R interface {
 			return wait(s, ctx, r)
 		}
 		s.kv.Write(ctx, r, func(resp Answer, err error) {
-			ready(func() (any, error) { return s.completed(resp, err) })
+			ready(func() (any, error) { return filled(s.header, resp, err) })
 		})
 		return nil, nil
 	}
-}
-
-// completed is what a client gets for an answer of the node.
-func (s *kvServer) completed(resp Answer, err error) (any, error) {
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.GetHeader())
 }
 
 // briefValues is how many values, of whatever size, the answer to a brief transaction has at most.

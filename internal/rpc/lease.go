@@ -24,18 +24,12 @@ func (s *leaseServer) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (
 	if remaining := remainingTTL(ctx); err == nil && remaining > 0 {
 		err = s.lessor.LeaseShorten(ctx, resp.ID, remaining)
 	}
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *leaseServer) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	resp, err := s.lessor.LeaseRevoke(ctx, r)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 // LeaseTimeToLive answers for a lease that isn't there with a TTL of -1, not
@@ -46,20 +40,14 @@ func (s *leaseServer) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLive
 	if errors.Is(err, fault.LeaseNotFound) {
 		return &pb.LeaseTimeToLiveResponse{Header: s.new(), ID: id, TTL: -1}, nil
 	}
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 // LeaseLeases lists the leases of sessions only to clients that know them, who say so in
 // metadata.
 func (s *leaseServer) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	resp, err := s.lessor.LeaseLeases(ctx, r, incoming.First(ctx, metadataSessions) != "")
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 // LeaseKeepAlive leaves the loop behind when the stream's context ends first:

@@ -41,10 +41,7 @@ func (s *maintenanceServer) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.Ha
 
 func (s *maintenanceServer) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
 	resp, err := s.m.HashKV(ctx, r.Revision)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return resp, s.fill(resp.Header)
+	return filled(s.header, resp, err)
 }
 
 func (s *maintenanceServer) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
