@@ -26,12 +26,16 @@ func (s *kvServer) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServe
 	if err := checkRangeStream(r); err != nil {
 		return err
 	}
-	if r.CountOnly {
+	switch {
+	case r.CountOnly:
 		return s.streamCount(r, stream)
-	}
-	if r.SortTarget != pb.RangeRequest_KEY {
+	case r.SortTarget != pb.RangeRequest_KEY:
 		return s.streamSorted(r, stream)
 	}
+	return s.streamKeys(r, stream)
+}
+
+func (s *kvServer) streamKeys(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
 	var (
 		key, rev     = r.Key, r.Revision
 		serializable = r.Serializable
