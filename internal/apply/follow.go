@@ -1,7 +1,10 @@
 package apply
 
 import (
+	"errors"
+
 	"github.com/stoa-kv/stoa/internal/extension"
+	"github.com/stoa-kv/stoa/internal/fault"
 )
 
 // followed carries out the consequences of a command: the extension manager's work on
@@ -31,6 +34,9 @@ func (x *execution) followed(r Result) Result {
 	}
 	return r
 }
+
+// again reports that the command has no effect here and comes again.
+func again(err error) bool { return errors.Is(err, fault.Moved) }
 
 // comesBack reports whether the command is executed again, in other partitions: this time it has no effect.
 func (x *execution) comesBack(err error) bool {

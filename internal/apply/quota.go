@@ -3,7 +3,6 @@ package apply
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -393,6 +392,3 @@ func (c *carrier) grant() {
 		c.tenants.grant(int(q))
 	}
 }
-
-// again reports that the command has no effect here and comes again.
-func again(err error) bool { return errors.Is(err, fault.Moved) }

@@ -2,7 +2,6 @@ package apply
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -67,14 +66,14 @@ func (x *execution) inSession(body []byte) Result {
 	x.wide = true
 	r := x.followed(x.inner(&q))
 	x.answers = answers
-	if r.Err != nil && x.handler == nil && !errors.Is(r.Err, fault.Moved) && x.m.Level() >= levelOfRefusalsInPlace {
+	if r.Err != nil && x.handler == nil && !again(r.Err) && x.m.Level() >= levelOfRefusalsInPlace {
 		// Some refusals come before the question whether the write belongs here. Where it does, a first copy may
 		// have taken effect.
 		if err := x.belongs(&q); err != nil {
 			r = x.failed(err)
 		}
 	}
-	if r.Err != nil && errors.Is(r.Err, fault.Moved) {
+	if again(r.Err) {
 		return r // nothing has happened; it will be sent again with its number
 	}
 	x.remember(&q, newOutcome(&q, r), before.local)
