@@ -149,6 +149,11 @@ func extensionCall(name string, nanoseconds int64, out *extension.Outcome, err e
 	return c
 }
 
+// requested notes how long a request that came here took, until its command was answered.
+func (n *Node) requested(kind command.Kind, began int64, err error) {
+	n.requests[kind][success(err)].Observe(time.Duration(n.clock() - began))
+}
+
 // noteRange counts a Range, and logs it if it was slow.
 func (n *Node) noteRange(r *pb.RangeRequest, resp *kvwire.RangeResponse, began int64, err error) {
 	took := time.Duration(n.clock() - began)

@@ -169,7 +169,7 @@ func (n *Node) propose0(ctx context.Context, c *core, req *pb.InternalRaftReques
 	})
 	select {
 	case out := <-done:
-		n.requests[command.Auth][success(out.Err)].Observe(time.Duration(n.clock() - began))
+		n.requested(command.Auth, began, out.Err)
 		return out, out.Err
 	case <-ctx.Done():
 		return replica.Outcome{}, context.Cause(ctx)

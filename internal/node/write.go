@@ -20,14 +20,50 @@ import (
 
 // Put writes one key.
 func (n *Node) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	who, err := n.admitPut(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return submitAs[*pb.PutResponse](ctx, n, command.Put, r, who)
+	return write[*pb.PutResponse](ctx, n, r)
 }
 
-// admitPut refuses a put for which nothing has to be executed to know that it is refused.
+// DeleteRange deletes the keys of a range.
+func (n *Node) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	return write[*pb.DeleteRangeResponse](ctx, n, r)
+}
+
+// Txn carries out a transaction; one that can't write doesn't go through the
+// log.
+func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	n.counts.txns.Add(1)
+	if apply.ReadOnly(r) {
+		return n.readTxn(ctx, r)
+	}
+	return write[*pb.TxnResponse](ctx, n, r)
+}
+
+// write has a client's write carried out and waits for its outcome.
+func write[R proto.Message](ctx context.Context, n *Node, req proto.Message) (R, error) {
+	kind, who, err := n.admitWrite(ctx, req)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return submitAs[R](ctx, n, kind, req, who)
+}
+
+// admitWrite finds the user of a write, or refuses what need not be executed to know that it is refused.
+func (n *Node) admitWrite(ctx context.Context, req proto.Message) (kind command.Kind, who identity, err error) {
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		who, err = n.admitPut(ctx, r)
+		return command.Put, who, err
+	case *pb.DeleteRangeRequest:
+		who, err = n.admitAs(ctx, r)
+		return command.DeleteRange, who, err
+	case *pb.TxnRequest:
+		who, err = n.admitTxn(ctx, r)
+		return command.Txn, who, err
+	}
+	return 0, who, fault.Internal.With(fmt.Sprintf("%T is no write", req))
+}
+
 func (n *Node) admitPut(ctx context.Context, r *pb.PutRequest) (identity, error) {
 	if err := n.admit(ctx, len(r.GetKey())+len(r.GetValue())); err != nil {
 		return identity{}, err
@@ -45,31 +81,15 @@ func (n *Node) admitPut(ctx context.Context, r *pb.PutRequest) (identity, error)
 	return who, n.overQuota(ctx, r, who)
 }
 
-// DeleteRange deletes the keys of a range.
-func (n *Node) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
-	return submit[*pb.DeleteRangeResponse](ctx, n, command.DeleteRange, r)
-}
-
-// Txn carries out a transaction; one that can't write doesn't go through the
-// log.
-func (n *Node) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	n.counts.txns.Add(1)
-	if apply.ReadOnly(r) {
-		return n.readTxn(ctx, r)
-	}
-	if err := n.admitTxn(ctx, r); err != nil {
-		return nil, err
-	}
-	return submit[*pb.TxnResponse](ctx, n, command.Txn, r)
-}
-
 // admitTxn refuses a transaction whose puts there is no room for. One without any passes, as in etcd:
 // what deletes makes room.
-func (n *Node) admitTxn(ctx context.Context, r *pb.TxnRequest) error {
+func (n *Node) admitTxn(ctx context.Context, r *pb.TxnRequest) (identity, error) {
 	if bytes := kvwire.PutBytes(r); bytes > 0 {
-		return n.admit(ctx, bytes)
+		if err := n.admit(ctx, bytes); err != nil {
+			return identity{}, err
+		}
 	}
-	return nil
+	return n.admitAs(ctx, r)
 }
 
 // Compact forgets the history below a revision. With Physical it returns when
@@ -100,16 +120,7 @@ func (n *Node) swept(ctx context.Context, rev int64) error {
 	}
 }
 
-// submit submits a client's command and waits for its outcome.
-func submit[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
-	who, err := n.admitAs(ctx, req)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return submitAs[R](ctx, n, kind, req, who)
-}
-
+// submitAs submits the command of a user and waits for its outcome.
 func submitAs[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message, who identity) (R, error) {
 	again := false
 	return as(ctx, n, &who, func(who identity) (R, error) {
@@ -140,7 +151,7 @@ func (n *Node) plan(ctx context.Context, c *core, kind command.Kind, req proto.M
 	return p, n.known(ctx, who)
 }
 
-// submitSystem is submit for commands of all partitions.
+// submitSystem submits a client's command of all partitions and waits for its outcome.
 func submitSystem[R proto.Message](ctx context.Context, n *Node, kind command.Kind, req proto.Message) (R, error) {
 	who, err := n.identify(ctx)
 	if err != nil {
@@ -166,7 +177,7 @@ func submitSystemAs[R proto.Message](ctx context.Context, n *Node, kind command.
 func carryOut[R proto.Message](ctx context.Context, n *Node, c *core, kind command.Kind, req proto.Message, p *apply.Plan, user uint64, system bool) (R, error) {
 	began := n.clock()
 	resp, err := carry[R](ctx, n, c, kind, req, p, user, system)
-	n.requests[kind][success(err)].Observe(time.Duration(n.clock() - began))
+	n.requested(kind, began, err)
 	return resp, err
 }
 

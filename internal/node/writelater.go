@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
@@ -26,29 +24,14 @@ type answer = interface {
 //
 // The end of ctx doesn't end the write: done is called with its outcome nevertheless.
 func (n *Node) Write(ctx context.Context, req proto.Message, done func(resp answer, err error)) {
-	var who identity
-	var kind command.Kind
-	var err error
-	switch r := req.(type) {
-	case *pb.PutRequest:
-		kind = command.Put
-		who, err = n.admitPut(ctx, r)
-	case *pb.DeleteRangeRequest:
-		kind = command.DeleteRange
-		who, err = n.admitAs(ctx, r)
-	case *pb.TxnRequest:
-		kind = command.Txn
+	if r, ok := req.(*pb.TxnRequest); ok {
 		n.counts.txns.Add(1)
 		if apply.ReadOnly(r) {
 			done(n.readTxn(ctx, r))
 			return
 		}
-		if err = n.admitTxn(ctx, r); err == nil {
-			who, err = n.admitAs(ctx, r)
-		}
-	default:
-		err = fault.Internal.With(fmt.Sprintf("%T is no write", req))
 	}
+	kind, who, err := n.admitWrite(ctx, req)
 	if err != nil {
 		done(nil, err)
 		return
@@ -72,7 +55,7 @@ func (n *Node) submitLater(ctx context.Context, kind command.Kind, req proto.Mes
 	if err == nil {
 		began := n.clock()
 		err = n.submitPlanned(ctx, c, kind, req, &p, who.user, false, func(out replica.Outcome) {
-			n.requests[kind][success(out.Err)].Observe(time.Duration(n.clock() - began))
+			n.requested(kind, began, out.Err)
 			switch {
 			case out.Err == nil:
 				done(out.Response.(answer), nil)
@@ -86,7 +69,7 @@ func (n *Node) submitLater(ctx context.Context, kind command.Kind, req proto.Mes
 		if err == nil {
 			return
 		}
-		n.requests[kind][success(err)].Observe(time.Duration(n.clock() - began))
+		n.requested(kind, began, err)
 	}
 	if strayed(who, err) {
 		n.cfg.Detach(ctx)
