@@ -199,10 +199,8 @@ func (g *group) proposeBarrier(epoch uint64, barrier *command.Entry) {
 	if !g.r.lead.current(epoch) {
 		return
 	}
-	var queue []queued
-	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
-	for i := range queue {
-		g.drop(&queue[i])
+	for _, q := range g.takeQueue() {
+		g.failing(q.writes, fault.TimeoutLeaderFail)
 	}
 	// A transfer in progress would have it refused: one to the server itself
 	// cancels it. But if it is there on purpose, the barrier would make this log the longer

@@ -57,11 +57,16 @@ func (g *group) propose() {
 			g.stampBatch(writes)
 		}
 	}
-	var queue []queued
-	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
+	queue := g.takeQueue()
 	for i := range queue {
 		g.proposeQueued(&queue[i])
 	}
+}
+
+// takeQueue empties the queue.
+func (g *group) takeQueue() (queue []queued) {
+	g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
+	return queue
 }
 
 // room reports whether another entry may be in flight.
@@ -196,7 +201,7 @@ func epochOf(writes []*Write) uint64 {
 // must not get into the log: the next epoch's recovery has already read it.
 func (g *group) proposeQueued(q *queued) {
 	if !g.r.lead.current(q.epoch) || g.node.Propose(q.data) != nil {
-		g.drop(q)
+		g.failing(q.writes, fault.TimeoutLeaderFail)
 		g.effects.add(g.r.lead.lost(q.epoch)...)
 		return
 	}
@@ -208,8 +213,6 @@ func (g *group) proposeQueued(q *queued) {
 		g.mu.Unlock()
 	}
 }
-
-func (g *group) drop(q *queued) { g.failing(q.writes, fault.TimeoutLeaderFail) }
 
 // failing adds the effect that writes fail.
 func (g *group) failing(writes []*Write, err error) {
@@ -263,10 +266,8 @@ func (g *group) stop(err error) {
 	g.in.mu.Unlock()
 	g.turn(func() {
 		g.giveBack()
-		var queue []queued
-		g.r.seq.Queue(g.id, func() { queue, g.queue = g.queue, nil })
-		for i := range queue {
-			g.giveUp(queue[i].writes)
+		for _, q := range g.takeQueue() {
+			g.giveUp(q.writes)
 		}
 		g.mu.Lock()
 		writes := g.takeWaiting(always)
