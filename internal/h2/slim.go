@@ -25,7 +25,7 @@ const (
 )
 
 // longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
+var longAgo = time.Now()
 
 func (r *reader) fat() bool { return len(r.buf) > fatBuffer }
 
