@@ -35,5 +35,8 @@ func (c cancellations) Write(e zapcore.Entry, fields []zapcore.Field) error {
 			return nil
 		}
 	}
-	return c.Core.Write(e, fields)
+	if inner := c.Core.Check(e, nil); inner != nil { // it may be several, with levels of their own, or a sample
+		inner.Write(fields...)
+	}
+	return nil
 }
