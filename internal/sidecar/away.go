@@ -14,9 +14,7 @@ const awayPause = 5 * time.Second
 // follow logs that no member answers, with the reason, and that one does again: a sidecar that was given a wrong endpoint serves nothing, and
 // its clients may be asleep, or wait. It asks the cluster at the beginning, and while there is no connection.
 func (s *Server) follow(ctx context.Context) {
-	select {
-	case <-s.up.authenticated: // until then signIn logs
-	case <-ctx.Done():
+	if !s.up.ready(ctx) {
 		return
 	}
 	away := false

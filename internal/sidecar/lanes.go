@@ -91,9 +91,7 @@ const minReopen, maxReopen, closeTimeout = 50 * time.Millisecond, 5 * time.Secon
 
 // keep opens a session for a lane again and again.
 func (ls *lanes) keep(l *lane) {
-	select {
-	case <-ls.up.authenticated: // until then signIn logs
-	case <-ls.ctx.Done():
+	if !ls.up.ready(ls.ctx) {
 		return
 	}
 	for pause := minReopen; ; pause = min(2*pause, maxReopen) {

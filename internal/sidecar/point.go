@@ -196,6 +196,9 @@ func lack(of []*cached, rev int64) bool {
 // verify asks now and then, and after the stream of watches was opened again: reads that are serializable
 // would not notice that the cluster has another history, or the user other permissions.
 func (cs *caches) verify() {
+	if !cs.up.ready(cs.ctx) {
+		return
+	}
 	every := time.NewTicker(verifyEvery)
 	defer every.Stop()
 	for {

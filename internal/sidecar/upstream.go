@@ -105,6 +105,16 @@ func (u *upstream) signIn(ctx context.Context, c client.Config) {
 	}
 }
 
+// ready waits until the sidecar's user is authenticated; it returns false if ctx ends first. Until then signIn logs.
+func (u *upstream) ready(ctx context.Context) bool {
+	select {
+	case <-u.authenticated:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // rest waits before another attempt; it returns false if ctx ends first.
 func rest(ctx context.Context, pause time.Duration) bool {
 	select {

@@ -87,6 +87,9 @@ const maxRewatch = time.Second
 
 // follow has a stream to a member whenever there is something to watch.
 func (ws *watches) follow() {
+	if !ws.up.ready(ws.ctx) {
+		return
+	}
 	for pause := minReopen; ; pause = min(2*pause, maxRewatch) {
 		for !ws.wanted() {
 			select {
