@@ -226,7 +226,7 @@ func TestComposedWatches(t *testing.T) {
 	require.Less(t, took, 5*time.Second)
 }
 
-// TestComposedWithoutOne: while a cluster is away, keys of the other go on.
+// TestComposedWithoutOne: while a cluster is away, keys of the other go on, and so do watches of these; its own are cancelled.
 func TestComposedWithoutOne(t *testing.T) {
 	t.Parallel()
 	w := composedOf(t)
@@ -235,6 +235,9 @@ func TestComposedWithoutOne(t *testing.T) {
 	_, err := cli.Put(ctx, "/e/k", "v")
 	require.NoError(t, err)
 	require.Contains(t, page(w.sidecar.ClientURL+"/health"), `"true"`)
+	theirs, ours := cli.Watch(ctx, "/e/k", clientv3.WithCreatedNotify()), cli.Watch(ctx, "/s/k", clientv3.WithCreatedNotify())
+	require.True(t, (<-theirs).Created)
+	require.True(t, (<-ours).Created)
 	require.NoError(t, w.etcd.Servers[0].Kill())
 	require.Eventually(t, func() bool {
 		_, err := cli.Put(ctx, "/e/k", "w")
@@ -242,8 +245,11 @@ func TestComposedWithoutOne(t *testing.T) {
 	}, limit, 50*time.Millisecond)
 	_, err = cli.Put(ctx, "/e/k", "w")
 	require.ErrorContains(t, err, "theirs")
+	_, open := <-theirs
+	require.False(t, open)
 	_, err = cli.Put(ctx, "/s/k", "v")
 	require.NoError(t, err)
+	require.Equal(t, "v", string((<-ours).Events[0].Kv.Value))
 	require.Contains(t, page(w.sidecar.ClientURL+"/readyz"), "ok")
 	require.Contains(t, page(w.sidecar.ClientURL+"/health"), `"false"`)
 	require.NoError(t, w.etcd.Restart(ctx, w.etcd.Servers[0]))
