@@ -19,7 +19,7 @@ import (
 	"github.com/stoa-kv/stoa/test/process"
 )
 
-// two are a cluster of stoa, for keys under /s/, and one of etcd, for those under /e/, behind a sidecar.
+// two are a cluster of stoa, for keys under /s/ and its extensions, and one of etcd, for those under /e/, behind a sidecar.
 type two struct {
 	stoa, etcd *process.Cluster
 	sidecar    *process.Server
@@ -37,6 +37,7 @@ clusters:
   theirs: { endpoints: [%q] }
 routes:
 - { prefix: /s/, cluster: ours }
+- { prefix: /em/, cluster: ours }
 - { prefix: /e/, cluster: theirs }
 `, w.stoa.Servers[0].ClientURL, w.etcd.Servers[0].ClientURL), 0o600))
 	w.sidecar, err = w.stoa.SidecarOf(file, "composed", flags...)
