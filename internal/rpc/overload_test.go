@@ -122,24 +122,27 @@ func TestRefusedByLevel(t *testing.T) {
 
 // Answers count while the client doesn't take them, and no longer than its connection is there.
 func TestAnswersThatAreNotRead(t *testing.T) {
-	b := memory.NewBudget(8 << 20)
+	// Each takes 128 KiB of memory. There is room for 16 of them, and for the bytes of another, with which it is used up, though they come one
+	// by one, as on a busy machine.
+	const size, room = 100 << 10, 16*128<<10 + 110<<10
+	b := memory.NewBudget(4 * room)
 	// With windows of a fixed size: else the client measures the connection now and then, and takes more.
 	_, c := client(t, Options{Memory: b}, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(4<<20))
-	_, err := c.Put(testContext(t), "a", strings.Repeat("x", 512<<10))
+	_, err := c.Put(testContext(t), "a", strings.Repeat("x", size))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.Answers() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Answers() == 0 }, time.Minute, time.Millisecond)
 	// A stream takes one message; what follows waits for the client's window.
 	for range 32 {
 		_, err := pb.NewKVClient(c.ActiveConnection()).RangeStream(testContext(t), &pb.RangeRequest{Key: []byte("a"), SortTarget: pb.RangeRequest_VALUE})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { b.Weigh(0, 0); return b.Streamed() != memory.Open && !b.Fits(512<<10) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { b.Weigh(0, 0); return b.Streamed() != memory.Open && !b.Fits(size) }, time.Minute, time.Millisecond)
 	_, err = c.Get(testContext(t), "a")
 	require.ErrorIs(t, err, rpctypes.ErrTooManyRequests)
 	_, err = c.Put(testContext(t), "b", "small")
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { runtime.GC(); return b.Answers() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { runtime.GC(); return b.Answers() == 0 }, time.Minute, time.Millisecond)
 }
 
 // Messages that are counted are those that would have been sent without it.
