@@ -28,9 +28,6 @@ var idle = flag.Int("idle", 500, "idle connections, and a tenth of the idle stre
 // idleServer is the variable that makes this program a server on the transport that it names.
 const idleServer = "H2_TEST_IDLE_SERVER"
 
-// stacksAsReleased is false in builds whose stacks differ from those of a released server.
-var stacksAsReleased = true
-
 func TestMain(m *testing.M) {
 	if transport := os.Getenv(idleServer); transport != "" {
 		serveIdle(transport)
