@@ -50,7 +50,7 @@ func TestAZooKeeper(t *testing.T) {
 	}
 	require.NoError(t, err)
 	for _, nodes := range []int{1, 3} {
-		c := StartT(t, Spec{Binary: bin, Nodes: nodes})
+		c := StartT(t, Spec{Binary: bin, Nodes: nodes, Timeout: 3 * time.Minute}) // three JVMs take 6 s of a processor, and elections that time out begin anew
 		for _, s := range c.Servers {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL, "zookeeper://"))
 			require.NoError(t, err)
