@@ -53,7 +53,6 @@ type Options struct {
 	// Field is told of each field of requests' headers, on stoa's own transport; nil: no function is.
 	Field  func(name, value string)
 	Logger *zap.Logger
-	GRPC   []grpc.ServerOption // appended, so they win
 }
 
 func (o Options) withDefaults() Options {
@@ -197,7 +196,7 @@ func (s *Server) options() []grpc.ServerOption {
 	if s.o.Creds != nil {
 		opts = append(opts, grpc.Creds(s.o.Creds))
 	}
-	return append(opts, s.o.GRPC...)
+	return opts
 }
 
 // ownOptions are options, of the other transport.
