@@ -78,7 +78,7 @@ func (m *Machine) MayRenew(id int64, who Renewer) error {
 		return fault.SessionGone
 	case u.IsRoot(), !foreign && l.Remaining == lease.Ending:
 		return nil
-	case m.HasSession(id):
+	case m.hasSession(id):
 		if foreign {
 			return fault.PermissionDenied
 		}

@@ -256,8 +256,8 @@ func (x *execution) dropSession(id int64) {
 	}
 }
 
-// HasSession reports whether a lease is that of a session.
-func (m *Machine) HasSession(id int64) bool {
+// hasSession reports whether a lease is that of a session.
+func (m *Machine) hasSession(id int64) bool {
 	m.rlock(placement.Of(0))
 	defer m.runlock(placement.Of(0))
 	return m.sessions[0].byID[id] != nil

@@ -22,7 +22,7 @@ func TestWritesThatWaitAreBounded(t *testing.T) {
 			s.dead[2], s.dead[3] = true, true
 		}
 		for _, parts := range []placement.Set{placement.Of(0), placement.Of(0) | placement.Of(1)} {
-			refused := fill(t, s.replicas[0], parts, 3*MaxPendingWrites)
+			refused := fill(t, s.replicas[0], parts, 3*maxPendingWrites)
 			require.Positive(t, refused)
 		}
 		s.replicas[0].Stop(fault.Stopped)
@@ -35,7 +35,7 @@ func TestWritesThatWaitForAChangeOfMembersAreBounded(t *testing.T) {
 	s := newStory(t, 3)
 	s.elect(s.replicas[0])
 	s.replicas[0].following.set(true)
-	require.Equal(t, MaxPendingWrites, fill(t, s.replicas[0], placement.Of(0)|placement.Of(1), 2*MaxPendingWrites))
+	require.Equal(t, maxPendingWrites, fill(t, s.replicas[0], placement.Of(0)|placement.Of(1), 2*maxPendingWrites))
 	s.replicas[0].Stop(fault.Stopped)
 }
 

@@ -124,7 +124,7 @@ func (f *Calls) admit(c *call) (sends []sending, err error) {
 	switch {
 	case f.stopped != nil:
 		return nil, f.stopped
-	case len(f.calls)+len(f.parked) >= MaxPendingWrites*len(f.r.Load().groups):
+	case len(f.calls)+len(f.parked) >= maxPendingWrites*len(f.r.Load().groups):
 		return nil, fault.TooManyRequests
 	}
 	return f.route(c, nil), nil

@@ -35,7 +35,7 @@ func (f *following) stamp(fn func() error) error {
 // hold keeps a write until the groups have followed, or refuses it if as many are kept as may wait. It returns false if they have.
 func (f *following) hold(w *Write) bool {
 	f.mu.Lock()
-	keeps, full := f.keeps(), len(f.held) >= MaxPendingWrites
+	keeps, full := f.keeps(), len(f.held) >= maxPendingWrites
 	if keeps && !full {
 		f.held = append(f.held, w)
 	}

@@ -22,9 +22,9 @@ const (
 	// Participants of a batch; one write may have more. Each logs the entire
 	// batch.
 	maxBatchParts = 4
-	// MaxPendingWrites is the number of writes that may wait in one group
+	// maxPendingWrites is the number of writes that may wait in one group
 	// before further ones fail with "too many requests".
-	MaxPendingWrites = 16384
+	maxPendingWrites = 16384
 )
 
 // group is one partition's Raft group on this server. It has two halves: one

@@ -195,7 +195,7 @@ type multiWaiters struct {
 func (m *multiWaiters) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.count >= MaxPendingWrites
+	return m.count >= maxPendingWrites
 }
 
 func (m *multiWaiters) add(seq uint64, writes []*Write) {

@@ -26,7 +26,7 @@ type queued struct {
 // meanwhile: each turn of the loop routes those that it can't propose again.
 func (g *group) accept(writes ...*Write) {
 	n := int64(len(writes))
-	if g.pending.Add(n) > MaxPendingWrites {
+	if g.pending.Add(n) > maxPendingWrites {
 		g.pending.Add(-n)
 		failAll(writes, fault.TooManyRequests)
 		return

@@ -22,8 +22,8 @@ func LeaseTTL(ttl int64) int64 {
 	return ttl + (ttl+3)/4
 }
 
-// SessionTTL is that of the session whose lease has a ttl, both in seconds.
-func SessionTTL(lease int64) int64 { return max(1, lease*4/5) }
+// sessionTTL is that of the session whose lease has a ttl, both in seconds.
+func sessionTTL(lease int64) int64 { return max(1, lease*4/5) }
 
 // life is when a session's client was heard of, and what its lease knows of that.
 type life struct {

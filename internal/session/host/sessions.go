@@ -46,7 +46,7 @@ type User struct {
 // its client has given up can come behind the next one, or get its lease renewed behind it. Nothing is said to the sink before
 // Start, and what the host doesn't know is missing from the answer.
 func (ss *Sessions) Open(l Lease, u User, o *stoapb.OpenSession, watches []session.Item, sink session.Sink) (*Session, *stoapb.Opened) {
-	ttl := SessionTTL(l.TTL)
+	ttl := sessionTTL(l.TTL)
 	s := &Session{
 		of: ss, id: l.ID, client: o.GetClient(), user: u.Credential, until: u.Until, stream: o.GetStream(), asked: l.Renewed, sink: sink,
 		done: make(chan struct{}), room: make(chan struct{}, 1),
