@@ -52,8 +52,8 @@ type Config struct {
 
 	DataDir string // holds member/snap/db
 	WALDir  string // empty: member/wal in DataDir
-	// Partitions is P. 0 takes what the data directory has, or DefaultPartitions.
-	Partitions, DefaultPartitions int
+	// Partitions is P for a new data directory; 0: 1. One that exists has its own.
+	Partitions int
 
 	Tick     time.Duration // heartbeat interval
 	Election time.Duration // election timeout
@@ -154,8 +154,8 @@ func (c *Config) setDefaults() {
 	if c.Metrics == nil {
 		c.Metrics = metrics.New()
 	}
-	if c.DefaultPartitions == 0 {
-		c.DefaultPartitions = 1
+	if c.Partitions == 0 {
+		c.Partitions = 1
 	}
 	if c.Caller == nil {
 		c.Caller = func(context.Context) (string, int64) { return "", 0 }

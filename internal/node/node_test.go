@@ -212,13 +212,13 @@ func TestWriteReadRestart(t *testing.T) {
 	}
 }
 
-// The number of partitions need not be said again.
+// The number of partitions is that of the file, whatever is said.
 func TestRestartTakesThePartitionsOfItsFile(t *testing.T) {
 	c := newCluster(t, 1, 3)
 	c.ready()
 	c.put(0, "k", "v")
 	c.stop(0)
-	c.configs[0].Partitions, c.configs[0].DefaultPartitions = 0, 2
+	c.configs[0].Partitions = 2
 	c.start(0)
 	c.ready()
 	require.Len(t, c.nodes[0].core.Load().stores, 3)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -150,11 +149,9 @@ func (n *Node) openBackend(c *core) (isNew bool, err error) {
 	if isNew && n.cfg.Begun {
 		return false, fmt.Errorf("%s is missing, though this member has taken part in its cluster: put it back; without it the member must not start", path)
 	}
-	// 0 takes what an existing file has: its number may have changed since the member was
-	// admitted, and the same command line on another machine has another default.
-	partitions := 0
+	partitions := 0 // what the file has: its number may have changed since the member was admitted
 	if isNew {
-		partitions = cmp.Or(n.cfg.Partitions, n.cfg.DefaultPartitions)
+		partitions = n.cfg.Partitions
 	}
 	c.backend, err = backend.Open(path, backend.Options{
 		Identity: backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID, Partitions: partitions},
