@@ -136,7 +136,7 @@ func TestBalancerStandsStill(t *testing.T) {
 		c.put(0, fmt.Sprintf("/m/%d/k", i), "v")
 	}
 	c.gather(0, `"/m/"`)
-	require.Eventually(t, func() bool { return c.nodes[0].State().Moving }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.nodes[0].State().Moving }, time.Minute, time.Millisecond)
 	d, err = c.nodes[0].Balance(context.Background(), false)
 	require.NoError(t, err)
 	require.Equal(t, "keys are being moved between partitions", d.Why)

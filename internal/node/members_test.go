@@ -202,7 +202,7 @@ func TestALearnerRestarts(t *testing.T) {
 		require.Equal(t, c.nodes[i].IsLearner(), s.IsLearner)
 		return s.IsLearner
 	}
-	require.Eventually(t, func() bool { return isLearner(at) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return isLearner(at) }, time.Minute, 10*time.Millisecond)
 	c.stop(at)
 	c.start(at)
 	require.True(t, isLearner(at), "from its first moment")
@@ -254,7 +254,7 @@ func TestAMemberIsAddedWhileTheNumberOfPartitionsChanges(t *testing.T) {
 	n.rebuild.Lock() // the next generation waits
 	var asked sync.WaitGroup
 	asked.Go(func() { assert.NoError(t, n.Resize(t.Context(), 4)) })
-	require.Eventually(t, func() bool { return !before.replica.Leading() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !before.replica.Leading() }, time.Minute, time.Millisecond)
 	asked.Go(func() {
 		m, list, err := n.MemberAdd(t.Context(), []string{"http://127.0.0.1:1"}, true)
 		assert.NoError(t, err)

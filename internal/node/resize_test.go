@@ -172,7 +172,7 @@ func TestTheRevisionDoesNotGoBackByASnapshot(t *testing.T) {
 	i := (c.leading() + 1) % 3
 	n := c.nodes[i]
 	rev := c.put(0, "a", "1")
-	require.Eventually(t, func() bool { return n.Revision() >= rev }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return n.Revision() >= rev }, time.Minute, time.Millisecond)
 	require.NoError(t, n.flushNow())
 	s, head, err := n.snapshot()
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestTheRevisionDoesNotGoBackByASnapshot(t *testing.T) {
 	for k := range 20 {
 		rev = c.put(0, fmt.Sprintf("/%d/k", k), "2")
 	}
-	require.Eventually(t, func() bool { return n.Revision() >= rev }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return n.Revision() >= rev }, time.Minute, time.Millisecond)
 
 	c.servers[i].Stop() // it hears of no leader any more
 	identity := backend.Identity{Cluster: n.cfg.ClusterID, Server: n.cfg.ID}

@@ -118,11 +118,11 @@ func TestASnapshotIsFollowedByTheLog(t *testing.T) {
 		})
 	}
 	written := func(i int) int64 { return c.nodes[i].Revision() }
-	require.Eventually(t, func() bool { return written(0) > 1000 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return written(0) > 1000 }, time.Minute, 10*time.Millisecond)
 	c.start(2)
-	require.Eventually(t, func() bool { return c.nodes[2].installed.Load() > 0 }, 20*time.Second, time.Millisecond, "it did not come by snapshot")
+	require.Eventually(t, func() bool { return c.nodes[2].installed.Load() > 0 }, time.Minute, time.Millisecond, "it did not come by snapshot")
 	after := written(0)
-	require.Eventually(t, func() bool { return written(2) > after+500 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return written(2) > after+500 }, time.Minute, 10*time.Millisecond)
 	cancel()
 	writers.Wait()
 	require.EqualValues(t, 1, c.nodes[2].installed.Load())
@@ -138,10 +138,10 @@ func TestWritten(t *testing.T) {
 	c.put(0, "a", "1")
 	written := c.nodes[0].written()
 	still := func() bool { return !written() }
-	require.Eventually(t, still, 10*time.Second, time.Millisecond)
+	require.Eventually(t, still, time.Minute, time.Millisecond)
 	time.Sleep(300 * time.Millisecond) // ticks, closed revisions and flushes are none
 	require.False(t, written())
 	c.put(0, "a", "2")
-	require.Eventually(t, written, 10*time.Second, time.Millisecond)
-	require.Eventually(t, still, 10*time.Second, time.Millisecond)
+	require.Eventually(t, written, time.Minute, time.Millisecond)
+	require.Eventually(t, still, time.Minute, time.Millisecond)
 }

@@ -68,7 +68,7 @@ func TestAFullFileOfAServerThatIsNotAsked(t *testing.T) {
 		},
 	} {
 		require.NoError(t, write(), what)
-		require.Eventually(t, func() bool { return len(c.alarms()) > 0 }, 10*time.Second, 20*time.Millisecond, what)
+		require.Eventually(t, func() bool { return len(c.alarms()) > 0 }, time.Minute, 20*time.Millisecond, what)
 		require.Equal(t, uint64(1), c.alarms()[0].MemberID, what)
 		_, err := n.Put(t.Context(), &pb.PutRequest{Key: key})
 		require.ErrorIs(t, err, fault.NoSpace, what)
@@ -91,7 +91,7 @@ func TestAFullFileOfAServerThatIsNotAskedAndExtensions(t *testing.T) {
 	c.ready()
 	n := c.nodes[1]
 	raised := func(what string) {
-		require.Eventually(t, func() bool { return len(c.alarms()) > 0 }, 10*time.Second, 20*time.Millisecond, what)
+		require.Eventually(t, func() bool { return len(c.alarms()) > 0 }, time.Minute, 20*time.Millisecond, what)
 		require.Equal(t, uint64(1), c.alarms()[0].MemberID, what)
 		c.disarm()
 	}

@@ -401,7 +401,7 @@ func client(t testing.TB, o Options, dialing ...grpc.DialOption) (*fakeNode, *cl
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -37,7 +37,7 @@ func testReadAlone(t *testing.T) {
 	first := read(t.Context(), l, "first")
 	call := <-s.calls
 	second, third := read(t.Context(), l, "second"), read(t.Context(), l, "third")
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 2 }, time.Minute, time.Millisecond)
 	require.Empty(t, s.batches)
 	call.give(nil)
 	require.Equal(t, outcome{"first", nil}, <-first)
@@ -63,7 +63,7 @@ func testReadAloneFails(t *testing.T) {
 		got := read(t.Context(), l, "x")
 		(<-s.calls).give(tc.err)
 		require.Equal(t, tc.want, (<-got).err)
-		require.Eventually(t, l.idle, 10*time.Second, time.Millisecond)
+		require.Eventually(t, l.idle, time.Minute, time.Millisecond)
 	}
 	silent := read(t.Context(), l, "silent")
 	<-s.calls
@@ -74,7 +74,7 @@ func testReadAloneFails(t *testing.T) {
 	<-s.calls
 	cancel()
 	require.ErrorIs(t, (<-gone).err, context.Canceled)
-	require.Eventually(t, l.idle, 10*time.Second, time.Millisecond)
+	require.Eventually(t, l.idle, time.Minute, time.Millisecond)
 }
 
 // TestWriteAlone: a write whose caller has gone is under way until it is answered.
@@ -92,12 +92,12 @@ func testWriteAlone(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-gone, context.Canceled)
 	next := ask(t, l, "next")
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 1 }, time.Minute, time.Millisecond)
 	require.Empty(t, s.batches)
 	batch[0].give(nil)
 	batch = <-s.batches
 	require.Equal(t, "next", string(batch[0].body))
 	batch[0].give(nil)
 	require.Equal(t, outcome{"next", nil}, <-next)
-	require.Eventually(t, l.idle, 10*time.Second, time.Millisecond)
+	require.Eventually(t, l.idle, time.Minute, time.Millisecond)
 }

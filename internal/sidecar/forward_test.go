@@ -315,7 +315,7 @@ func testStop(t *testing.T) {
 	defer cancel()
 	stopped := make(chan struct{})
 	go func() { s.Stop(ctx); close(stopped) }()
-	require.Eventually(t, func() bool { return strings.Contains(page(s, "/readyz"), "shutting down") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(page(s, "/readyz"), "shutting down") }, time.Minute, time.Millisecond)
 	select {
 	case <-stopped:
 		t.Fatal("stopped before the call had its answer")

@@ -107,7 +107,7 @@ func opened(t *testing.T) (*lane, *fakeSession) {
 	carried := make(chan struct{})
 	go func() { l.carry(ctx, s); close(carried) }()
 	t.Cleanup(func() { cancel(); <-carried })
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.s != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.s != nil }, time.Minute, time.Millisecond)
 	return l, s
 }
 
@@ -123,7 +123,7 @@ func testBatches(t *testing.T) {
 	for i := range 50 {
 		rest = append(rest, ask(t, l, fmt.Sprint(i)))
 	}
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 50 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 50 }, time.Minute, time.Millisecond)
 	batch[0].give(nil)
 	require.Equal(t, outcome{"first", nil}, <-first)
 	for _, a := range <-s.batches {
@@ -147,7 +147,7 @@ func testSlowBatch(t *testing.T) {
 	require.ErrorIs(t, (<-ask(t, l, "later")).err, errNotTaken)
 	batch[0].give(nil)
 	require.NoError(t, (<-slow).err)
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.sent.IsZero() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.sent.IsZero() }, time.Minute, time.Millisecond)
 	again := ask(t, l, "again")
 	batch = <-s.batches
 	require.Len(t, batch, 1, "what was taken back is not sent")
@@ -164,7 +164,7 @@ func testSessionEnds(t *testing.T) {
 	inFlight := ask(t, l, "sent")
 	batch := <-s.batches
 	waiting := ask(t, l, "waiting")
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) == 1 }, time.Minute, time.Millisecond)
 	s.end(client.ErrSessionExpired)
 	batch[0].give(client.ErrSessionExpired)
 	require.ErrorIs(t, (<-inFlight).err, errLost)

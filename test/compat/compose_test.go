@@ -276,14 +276,14 @@ func composedWatches(t *testing.T, c *composed) {
 		c.run("put", "/eu/open", "")
 		c.run("put", "/us/open", "")
 		return seen("/eu/open")() && seen("/us/open")()
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	for i := range 3 {
 		c.run("put", "/eu/a", fmt.Sprint(i))
 		c.run("put", "/us/a", fmt.Sprint(i))
 	}
 	c.run("del", "/us/a")
-	require.Eventually(t, seen("DELETE\n/us/a\n"), 10*time.Second, 20*time.Millisecond)
-	require.Eventually(t, seen("PUT\n/eu/a\n2\n"), 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, seen("DELETE\n/us/a\n"), time.Minute, 20*time.Millisecond)
+	require.Eventually(t, seen("PUT\n/eu/a\n2\n"), time.Minute, 20*time.Millisecond)
 	for _, key := range []string{"/eu/a", "/us/a"} {
 		var values []string
 		for _, m := range regexp.MustCompile(`PUT\n`+key+`\n(\d)\n`).FindAllStringSubmatch(shown.String(), -1) {

@@ -89,7 +89,7 @@ func TestEtcdctlWatch(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 		want := strings.Join([]string{"PUT", e.key("a", 0), "1", "PUT", e.key("b", 0), "2", "DELETE", e.key("a", 0)}, "\n")
-		require.Eventually(t, func() bool { return strings.HasPrefix(out.String(), want) }, 10*time.Second, 20*time.Millisecond,
+		require.Eventually(t, func() bool { return strings.HasPrefix(out.String(), want) }, time.Minute, 20*time.Millisecond,
 			"%s", &out)
 	})
 }

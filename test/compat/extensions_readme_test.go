@@ -57,7 +57,7 @@ func (e *env) follow(steps []step, sh *shell) {
 		out := filepath.Join(t.TempDir(), fmt.Sprint(s.line))
 		sh.run(fmt.Sprintf("( %s ) > %s 2>&1 &", s.command, out))
 		// Every command that waits leaves a key behind by which it is known.
-		require.Eventuallyf(t, func() bool { return e.get("x").Header.Revision > rev }, 10*time.Second, 10*time.Millisecond,
+		require.Eventuallyf(t, func() bool { return e.get("x").Header.Revision > rev }, time.Minute, 10*time.Millisecond,
 			"line %d: %s", s.line, s.command)
 		waiting[s] = out
 	}

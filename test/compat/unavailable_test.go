@@ -63,7 +63,10 @@ func TestLeasesWithoutALeader(t *testing.T) {
 
 		require.NoError(t, e.Servers[1].Kill())
 		require.NoError(t, e.Servers[2].Kill())
-		time.Sleep(3 * time.Second) // server 0 has stepped down
+		require.Eventually(t, func() bool { // server 0 has stepped down
+			st, err := cli.Status(e.ctx, e.Servers[0].ClientURL)
+			return err == nil && st.Leader == 0
+		}, time.Minute, 50*time.Millisecond)
 		require.NoError(t, renewals.Send(&pb.LeaseKeepAliveRequest{ID: int64(lease.ID)}))
 		_, err = renewals.Recv()
 		require.Equal(t, rpctypes.ErrNoLeader, rpctypes.Error(err))

@@ -144,7 +144,7 @@ func (c *cluster) leader(t *testing.T) *process.Server {
 // follower is a voter that doesn't lead.
 func (c *cluster) follower(t *testing.T) *process.Server {
 	var lead *process.Server
-	require.Eventually(t, func() bool { lead = c.leader(t); return lead != nil }, 20*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { lead = c.leader(t); return lead != nil }, time.Minute, 100*time.Millisecond)
 	return c.voters[(slices.Index(c.voters, lead)+1)%len(c.voters)]
 }
 

@@ -65,7 +65,7 @@ func TestTransactionAnswers(t *testing.T) {
 	g, err = c.Synced().Get(ctx, "/c1/a")
 	require.NoError(t, err)
 	require.Equal(t, "3", string(g.Kvs[0].Value))
-	require.Eventually(t, func() bool { return all.left(t) == nil }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return all.left(t) == nil }, time.Minute, 50*time.Millisecond)
 }
 
 // clusterID is the ID of a cluster as records and locks have it.

@@ -43,7 +43,7 @@ func TestLockedExtension(t *testing.T) {
 	both("1")
 	_, err = c.Put(ctx, "/c0/a", "2")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return all.left(t) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return all.left(t) == nil }, time.Minute, 10*time.Millisecond)
 
 	_, err = raw.Put(ctx, "/stoa/txn/lock//c0/a", `{"txn":"other","home":1}`)
 	require.NoError(t, err)
