@@ -31,9 +31,10 @@ func (s *space) take(n int) error {
 }
 
 const (
-	// leastArriving is the length, in bytes, above which room is asked for a message: calls
-	// without one may hold as much.
+	// leastArriving is the length, in bytes, above which room is asked for a message, and freeParts how many calls of a connection
+	// may wait for the rest of a smaller one without.
 	leastArriving = 16 << 10
+	freeParts     = 16
 	// arriveWithin is how long a message may take to arrive when there is no room for another
 	// like it, or there was none for any since.
 	arriveWithin = 10 * time.Second
@@ -53,9 +54,9 @@ type arrival struct {
 }
 
 // admit takes room for a message of n bytes, all of them at once: if each took more as it arrives,
-// many could begin, and none end.
-func (a *arrival) admit(n int) error {
-	if a.room == nil || n <= leastArriving {
+// many could begin, and none end. A small one needs none, unless many calls of the connection wait.
+func (a *arrival) admit(n int, many bool) error {
+	if a.room == nil || n <= leastArriving && !many {
 		return nil
 	}
 	if err := a.room.take(n); err != nil {

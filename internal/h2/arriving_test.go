@@ -431,3 +431,36 @@ func TestHeadersOfStreamsLeaveRoomForMessages(t *testing.T) {
 	require.Eventually(t, func() bool { return streams.left.Load() == 100<<10 }, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, 200<<10, messages.left.Load())
 }
+
+// Small messages that don't go on need room, if a connection has many of them: up to 4 MiB of a connection would be held without
+// anybody knowing of it, and for as long as it lives.
+func TestManyPartsOfSmallMessages(t *testing.T) {
+	t.Run("without their last byte", func(t *testing.T) { manyParts(t, 1) })
+	t.Run("without the end of their call", func(t *testing.T) { manyParts(t, 0) })
+}
+
+func manyParts(t *testing.T, lacking int) {
+	const size, parts, had = 15 << 10, 100, 10 << 20
+	free := newRoom(had)
+	r := newRig(t, h2.Options{Room: free}.ArriveWithin(50*time.Millisecond))
+	w := dialWire(t, r.addr)
+	d := w.drain()
+	message := request(t, size)
+	block, known := w.block("UnaryCall"), w.block("UnaryCall")
+	w.write(frames(func(f *http2.Framer) {
+		for id := uint32(1); id < 2*parts; id += 2 {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
+			block = known
+			_ = f.WriteData(id, false, message[:len(message)-lacking])
+		}
+		_ = f.WritePing(false, [8]byte{})
+	}), 1)
+	<-d.pinged
+	require.Less(t, free.left.Load(), int64(had-(parts-20)*size))
+	_, err := r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(size)})
+	require.NoError(t, err)
+	free.Give(-int(free.left.Load())) // others take the rest: one that doesn't go on ends
+	require.Eventually(t, func() bool { return free.left.Load() >= size }, time.Minute, time.Millisecond)
+	require.NoError(t, w.Close())
+	<-d.done
+}

@@ -25,6 +25,7 @@ type incoming struct {
 	ready     []message
 	arrival   arrival
 	abandoned bool // the client has cancelled the call while the handler runs
+	many      bool // more than freeParts calls of the connection wait for their messages
 }
 
 func (in *incoming) take() (message, bool) {
@@ -61,7 +62,7 @@ func (in *incoming) add(b []byte, o *Options) (free int64, err error) {
 				return free, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", in.prefix[0])
 			}
 			if n := in.length(); n > len(b) {
-				if err := in.arrival.admit(n); err != nil {
+				if err := in.arrival.admit(n, in.many); err != nil {
 					return free, err
 				}
 			}
@@ -151,8 +152,12 @@ func (c *conn) strayData(f frame) error {
 func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 	if st.failure == nil {
 		var err error
+		st.in.many = c.begun > freeParts
 		n, err := st.in.add(payload, &c.s.o)
 		free += n
+		if err == nil && !last && len(st.in.ready) > 0 && st.in.arrival.held == 0 {
+			err = st.in.arrival.admit(st.in.ready[0].data.Len(), st.in.many) // it waits for the end of its call
+		}
 		if st.failure = err; err == nil && len(st.in.ready) > 1 && !st.req.method.info.IsClientStream {
 			st.failure = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 		}
