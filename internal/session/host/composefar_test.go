@@ -511,7 +511,7 @@ func (a *composedApp) guess(v *composedWatch) {
 	}
 }
 
-// checkOver: a watch of etcd's client over several clusters brings all events of each of its parts, from where that has begun, or ends with a word: also
+// checkOver: a watch of etcd's client over several clusters brings all events of each of its parts, from where that has begun, or ends: also
 // when its stream breaks, and the client would go on.
 func (a *composedApp) checkOver(v *composedTail) {
 	w := a.w
@@ -526,7 +526,7 @@ func (a *composedApp) checkOver(v *composedTail) {
 	}
 	for _, s := range v.cut {
 		part := &composedTail{
-			n: v.n, fork: v.fork, key: s.from, end: s.to, cluster: s.road.cluster, filter: v.filter, prev: v.prev, canceled: v.canceled, err: v.err, over: v.over, part: true,
+			n: v.n, fork: v.fork, key: s.from, end: s.to, cluster: s.road.cluster, filter: v.filter, prev: v.prev, canceled: v.canceled, err: v.err, over: v.over, closed: v.closed, part: true,
 		}
 		for _, r := range v.got {
 			if len(r.events) > 0 && within(string(r.events[0].Kv.Key), s.from, s.to) {

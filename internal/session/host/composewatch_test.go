@@ -37,6 +37,7 @@ type composedTail struct {
 	got    []tailEvents
 	err    error
 	over   bool
+	closed bool // it was over before the run was, without a word
 }
 
 // tailEvents are what one response has brought: events, or, if there are none, that there are none up to a revision.
@@ -114,7 +115,7 @@ func (v *composedTail) read(w *composedWorld, responses clientv3.WatchChan) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.over = true
+	v.over, v.closed = true, !v.done && v.err == nil
 }
 
 // unfollow ends one of the watches.
@@ -192,7 +193,11 @@ func (a *composedApp) checkTail(v *composedTail) {
 	if !v.part {
 		a.checkTailEnd(v, through)
 	}
-	if v.err == nil && !v.canceled && v.fork == a.fork && (v.from > 0 || v.opened > 0) {
+	switch {
+	case v.err != nil || v.canceled || v.fork != a.fork || v.from == 0 && v.opened == 0:
+	case v.closed && a.far != nil && len(w.plan.Trouble) > 0: // etcd's client closes the channel of a watch that its server has cancelled, here since a cluster kept silent
+		w.counts.Ended++
+	default:
 		through = everything
 	}
 	want := w.tailEvents(v, first, through)
