@@ -76,7 +76,7 @@ func (c *conn) continuation(f frame) error {
 		return nil
 	}
 	first, block := h.first, h.block
-	h.frames, h.block = 0, nil
+	h.frames, h.waited, h.block = 0, 0, nil
 	return c.requested(first, block)
 }
 

@@ -70,6 +70,7 @@ type headers struct {
 	// Of a block in several frames.
 	block  []byte
 	frames int
+	waited int // frames, when the connection was last looked at
 	first  frame
 }
 

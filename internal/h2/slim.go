@@ -30,7 +30,7 @@ var longAgo = time.Now()
 func (r *reader) fat() bool { return len(r.buf) > fatBuffer }
 
 func (h *headers) fat() bool {
-	return h.most > fatBlock || h.weight > fatKnown || h.table.weight > fatKnown
+	return h.most > fatBlock || len(h.block) > fatBlock || h.weight > fatKnown || h.table.weight > fatKnown
 }
 
 // noteFat has the connection looked at if it holds much. By the reader, with mu held.
@@ -76,9 +76,14 @@ func (c *conn) slim() error {
 		return c.err
 	}
 	_ = c.nc.SetReadDeadline(time.Time{})
+	h := &c.headers
+	if h.frames > 0 && h.frames == h.waited {
+		return fatal(enhanceYourCalm, "a header block doesn't go on")
+	}
+	h.waited = h.frames
 	c.in.slim()
-	if c.headers.fat() {
-		c.headers.slim()
+	if h.fat() {
+		h.slim()
 	}
 	if n := len(c.streams); c.peak > fatStreams && n <= c.peak/4 {
 		streams := make(map[uint32]*stream, n) // a map doesn't shrink

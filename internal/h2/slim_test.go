@@ -160,3 +160,24 @@ func TestSlimBesideCalls(t *testing.T) {
 		})
 	}
 }
+
+// A header block that has begun and doesn't go on ends its connection: nothing of it can be given back.
+func TestHeadersThatDoNotGoOn(t *testing.T) {
+	r := newRig(t, h2.Options{}.SlimEvery(300*time.Millisecond))
+	begin := func() *wire {
+		w := dialWire(t, r.addr)
+		w.begin(1, "EmptyCall", "a", strings.Repeat("b", 10<<10)) // 8 KB, packed
+		require.NoError(t, w.WriteData(1, true, make([]byte, 5)))
+		w.answered(1)
+		require.NoError(t, w.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: w.block("EmptyCall", "a", strings.Repeat("b", 10<<10))}))
+		return w
+	}
+	w := begin()
+	require.NoError(t, w.WriteContinuation(3, true, nil))
+	require.NoError(t, w.WriteData(3, true, make([]byte, 5)))
+	w.answered(3)
+
+	code, text, _ := begin().ended()
+	require.Equal(t, http2.ErrCodeEnhanceYourCalm, code)
+	require.Equal(t, "a header block doesn't go on", text)
+}
