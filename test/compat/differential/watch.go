@@ -3,10 +3,12 @@ package differential
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -14,6 +16,7 @@ import (
 type watchPair struct {
 	server   int
 	ref, sut *watchStream
+	previous map[int64]bool // watchers that asked for values of before
 }
 
 // watchStream collects what one side says on a watch stream.
@@ -23,6 +26,7 @@ type watchStream struct {
 	in        chan *pb.WatchResponse
 	control   map[int64][]proto.Message // watcher → what created and cancelled it
 	created   int
+	newest    int64          // the watcher that was created last
 	compacted map[int64]bool // watchers cancelled by a compaction, and by us in turn
 	events    map[int64][]*mvccpb.Event
 	last      map[int64]int64 // watcher → highest revision shown
@@ -62,7 +66,7 @@ func (p *pair) openWatch(server int) (*watchPair, error) {
 		ref.cancel()
 		return nil, err
 	}
-	w := &watchPair{server: server, ref: ref, sut: sut}
+	w := &watchPair{server: server, ref: ref, sut: sut, previous: map[int64]bool{}}
 	p.watches = append(p.watches, w)
 	// etcd tells no progress on a stream without a watcher.
 	return w, p.ask(w, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
@@ -103,6 +107,7 @@ func (p *pair) ask(w *watchPair, req *pb.WatchRequest) error {
 			return fmt.Errorf("creating a watch by %v: %w", req, err)
 		}
 	}
+	w.previous[w.ref.newest] = req.GetCreateRequest().PrevKv
 	return nil
 }
 
@@ -158,12 +163,30 @@ func (p *pair) compareWatch(w *watchPair) error {
 			if i >= len(want) || i >= len(got) {
 				return fmt.Errorf("watcher %d has %d events where %s has %d", id, len(got), p.ref.name, len(want))
 			}
-			if translated := p.revs.response(got[i]); !proto.Equal(want[i], translated) {
+			translated := p.revs.response(got[i])
+			if w.previous[id] && want[i].PrevKv == nil && got[i].PrevKv != nil {
+				want[i].PrevKv = p.ref.before(w.server, want[i].Kv, translated.(*mvccpb.Event).PrevKv)
+			}
+			if !proto.Equal(want[i], translated) {
 				return fmt.Errorf("watcher %d, event %d:\nwant %v\ngot  %v\nfrom %v", id, i, want[i], translated, got[i])
 			}
 		}
 	}
 	return nil
+}
+
+// before is what etcd has at a key before a change: events of the past may be under way before it notes that a watcher has asked
+// for that, which it does once the watcher is there (recvLoop in v3rpc/watch.go). If it is compacted, anybody's word is as good.
+func (s *side) before(server int, kv, word *mvccpb.KeyValue) *mvccpb.KeyValue {
+	a := s.call(server, &pb.RangeRequest{Key: kv.Key, Revision: kv.ModRevision - 1})
+	r, _ := a.msg.(*pb.RangeResponse)
+	switch {
+	case strings.HasSuffix(a.err, rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted)):
+		return word
+	case r == nil || len(r.Kvs) == 0:
+		return nil
+	}
+	return r.Kvs[0]
 }
 
 // catchUp asks for progress until it is at the given revision.
@@ -229,6 +252,7 @@ func (s *watchStream) take(r *pb.WatchResponse) error {
 		s.control[r.WatchId] = append(s.control[r.WatchId], proto.Clone(r))
 		if r.Created {
 			s.created++
+			s.newest = r.WatchId
 		}
 		return nil
 	}
