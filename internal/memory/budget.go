@@ -55,6 +55,7 @@ type Budget struct {
 	answers  atomic.Int64 // likewise
 	arriving atomic.Int64 // of requests that are not complete
 	streams  atomic.Int64
+	headers  atomic.Int64 // bytes of those of streams that are large
 	watches  atomic.Int64 // at the last Weigh
 	calls    [Stripes]counter
 	unary    atomic.Int32 // a Level, as the next
@@ -136,11 +137,12 @@ func (b *Budget) Arrive(n int64) bool { return b.enter(&b.arriving, n, b.room.Lo
 // Arrived gives back what Arrive took.
 func (b *Budget) Arrived(n int64) { b.arriving.Add(-n) }
 
-// Hold takes n bytes for a stream, of those of streams and answers, to be given back by Held when it ends, unless there is no room for them.
-func (b *Budget) Hold(n int64) bool { return b.enter(&b.answers, n, b.room.Load()) }
+// Hold takes n bytes for the headers of a stream, to be given back by Held when it ends, unless there is no room for them. They count
+// as streams do: new ones are refused because of them, and no answers. A stream's headers are there before it is known whose it is.
+func (b *Budget) Hold(n int64) bool { return b.enter(&b.headers, n, b.room.Load()) }
 
 // Held gives back what Hold took.
-func (b *Budget) Held(n int64) { b.answers.Add(-n) }
+func (b *Budget) Held(n int64) { b.headers.Add(-n) }
 
 // Tight reports whether answers take so much that each has to be asked for by Fits: most never
 // have to find out their size before they are encoded.
@@ -215,7 +217,7 @@ func (b *Budget) Requests() int64 {
 
 // Answers is the bytes that streams, watches and answers have in use.
 func (b *Budget) Answers() int64 {
-	return b.answers.Load() + b.streams.Load()*PerStream + b.watches.Load()*PerWatch
+	return b.answers.Load() + b.streams.Load()*PerStream + b.headers.Load() + b.watches.Load()*PerWatch
 }
 
 // Arriving is the bytes that requests have in use that are not complete.

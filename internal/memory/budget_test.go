@@ -176,7 +176,7 @@ func TestArriving(t *testing.T) {
 	require.True(t, b.Arrive(20*mib), "one that is larger than the room, while there is no other")
 }
 
-// What streams hold is of the room of streams and answers.
+// What streams hold is of the room of streams and answers, and keeps none of the latter from being sent.
 func TestHeldByStreams(t *testing.T) {
 	b := NewBudget(64 * mib)
 	require.True(t, b.Hold(16*mib))
@@ -184,6 +184,14 @@ func TestHeldByStreams(t *testing.T) {
 	require.EqualValues(t, 16*mib, b.Answers())
 	require.Zero(t, b.Arriving())
 	require.True(t, b.Arrive(8*mib))
+	require.False(t, b.Tight())
+	promise, ok := b.Promise(16 * mib)
+	require.True(t, ok)
+	promise.TakeBack()
+	b.BeginStream()
+	b.Weigh(0, 0)
+	require.Equal(t, Full, b.Streamed())
+	b.EndStream()
 	b.Held(16 * mib)
 	require.Zero(t, b.Answers())
 }

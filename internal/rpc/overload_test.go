@@ -120,6 +120,18 @@ func TestRefusedByLevel(t *testing.T) {
 	require.NoError(t, use())
 }
 
+// The headers of streams, which take room before it is known whose they are, keep no answers from being sent.
+func TestHeadersOfStreamsLeaveAnswersAlone(t *testing.T) {
+	b := memory.NewBudget(8 << 20)
+	_, c := client(t, Options{Memory: b})
+	ctx := testContext(t)
+	_, err := c.Put(ctx, "a", strings.Repeat("x", 64<<10))
+	require.NoError(t, err)
+	require.NoError(t, streaming{b}.Take(int(b.Room())))
+	_, err = c.Get(ctx, "a")
+	require.NoError(t, err)
+}
+
 // Answers count while the client doesn't take them, and no longer than its connection is there.
 func TestAnswersThatAreNotRead(t *testing.T) {
 	const size = 512 << 10 // a quarter of the room: if they come one by one, as on a busy machine, it is full with four, and not exceeded
