@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/stoa-kv/stoa/internal/h2"
@@ -154,6 +155,24 @@ func TestSecurePortCarriesBoth(t *testing.T) {
 	both.NextProtos = []string{"h2", "http/1.1"}
 	r.checkGRPC(t, credentials.NewTLS(both))
 	require.Equal(t, "tls", (<-r.auth).AuthType())
+}
+
+// What comes through net/http may have no larger headers than what doesn't.
+func TestLargeHeaders(t *testing.T) {
+	r := start(t, "https://127.0.0.1:0")
+	both := trusting.Clone()
+	both.NextProtos = []string{"h2", "http/1.1"}
+	c, err := grpc.NewClient(r.port.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(both)))
+	require.NoError(t, err)
+	defer c.Close()
+	check := func(n int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := healthpb.NewHealthClient(c).Check(metadata.AppendToOutgoingContext(ctx, "large", strings.Repeat("x", n)), &healthpb.HealthCheckRequest{})
+		return err
+	}
+	require.NoError(t, check(60<<10))
+	require.ErrorContains(t, check(70<<10), "header list size")
 }
 
 func TestOnePortForPlainAndSecure(t *testing.T) {

@@ -73,12 +73,17 @@ func New(o Options) *Server {
 		s.http = &http.Server{
 			Handler:           s.withGRPC(),
 			ReadHeaderTimeout: 5 * time.Minute,
+			MaxHeaderBytes:    maxHeaders,
 			ErrorLog:          log.New(io.Discard, "", 0), // clients' mistakes
 			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: int(min(o.MaxStreams, math.MaxInt32))},
 		}
 	}
 	return s
 }
+
+// maxHeaders bounds the headers of a request, in bytes, as those of calls that don't come through net/http are. Its own limit is 1 MiB, which a
+// client may have with few hundred bytes: an index of one byte stands for up to 4 KiB.
+const maxHeaders = 64 << 10
 
 // withGRPC lets HTTP/2 over TLS reach the gRPC server, for clients that offer
 // HTTP/1 and HTTP/2 at once.
