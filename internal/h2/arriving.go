@@ -43,8 +43,8 @@ const (
 	freeCalls = 32
 )
 
-// arrival is the room that a call has: for its headers and itself until it ends, for its messages until its handler
-// takes them. Guarded by conn.mu.
+// arrival is the room that a call has: for itself until its message is there, for its headers until it ends, for its
+// messages until its handler takes them. Guarded by conn.mu.
 type arrival struct {
 	room    *space // of messages; nil: there is always some
 	call    int    // the headers', and perhaps the call's own
@@ -82,9 +82,45 @@ func (c *conn) release(st *stream) {
 	a := &st.in.arrival
 	a.release()
 	if a.call > 0 {
-		c.roomOf(st.req).Give(a.call)
+		c.holder(st).Give(a.call)
 		a.call = 0
 	}
+}
+
+// lasts has a call whose message is there leave the room of what is arriving: it may last as a stream does, while its handler runs and
+// until the client takes the answer. The call itself is counted with its handler. With mu held.
+func (c *conn) lasts(st *stream) error {
+	a := &st.in.arrival
+	if a.call == 0 {
+		return nil
+	}
+	n, room := st.req.large(), c.holder(st)
+	room.Give(a.call - n)
+	if a.call = n; n == 0 || room == c.s.streams {
+		return nil
+	}
+	if err := c.s.streams.take(n); err != nil {
+		return err
+	}
+	room.Give(n)
+	st.in.lasts = true
+	return nil
+}
+
+// holder is whose the room is that a call has. With mu held.
+func (c *conn) holder(st *stream) *space {
+	if st.in.lasts {
+		return c.s.streams
+	}
+	return c.roomOf(st.req)
+}
+
+// large is the size of the headers of a request, if that is much.
+func (r *request) large() int {
+	if r.size < leastSize {
+		return 0
+	}
+	return r.size
 }
 
 // holds is what a call is to find room for: large headers, and itself with any headers, in steps of weight, if many others of the
@@ -95,14 +131,12 @@ func (c *conn) holds(r *request) int {
 		return 0
 	case r.method.unary != nil && c.begun >= freeCalls:
 		return (1 + r.size/weight) * weight
-	case r.size >= leastSize:
-		return r.size
 	default:
-		return 0
+		return r.large()
 	}
 }
 
-// roomOf is where a call finds that. Streams may last: their headers would leave no room for messages.
+// roomOf is where a call finds that at its beginning. Streams may last: their headers would leave no room for messages.
 func (c *conn) roomOf(r *request) *space {
 	if r.method.unary == nil {
 		return c.s.streams

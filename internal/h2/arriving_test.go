@@ -432,6 +432,60 @@ func TestHeadersOfStreamsLeaveRoomForMessages(t *testing.T) {
 	require.EqualValues(t, 200<<10, messages.left.Load())
 }
 
+// A call whose message is there may last as long as a stream, if the client takes no answer: what it holds leaves the room of messages alone.
+func TestCallsThatHaveArrivedLeaveRoomForMessages(t *testing.T) {
+	const had = 200 << 10
+	for name, n := range map[string]int{"with large headers": 3, "begun before they end": 200} {
+		t.Run(name, func(t *testing.T) {
+			large := n < 10
+			messages, streams := newRoom(had), newRoom(1<<20)
+			r := newRig(t, h2.Options{Room: messages, StreamRoom: streams})
+			w := dialWire(t, r.addr)
+			require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+			d := w.drain()
+			if large {
+				w.bombs(1, n, "EmptyCall")
+			} else {
+				w.write(calls(w, 1, n, "EmptyCall"), 1)
+			}
+			require.NoError(t, w.WritePing(false, [8]byte{}))
+			<-d.pinged
+			require.Less(t, messages.left.Load(), int64(80<<10))
+			w.write(frames(func(f *http2.Framer) {
+				for id := uint32(1); id < 2*uint32(n); id += 2 {
+					_ = f.WriteData(id, true, make([]byte, 5))
+				}
+			}), 1)
+			require.NoError(t, w.WritePing(false, [8]byte{}))
+			<-d.pinged
+			require.EqualValues(t, had, messages.left.Load())
+			_, err := r.cli.UnaryCall(context10(t), &grpc_testing.SimpleRequest{Payload: body(150_000)})
+			require.NoError(t, err)
+			require.Equal(t, large, streams.left.Load() < 1<<20)
+			require.NoError(t, w.Close())
+			<-d.done
+			require.Eventually(t, func() bool { return streams.left.Load() == 1<<20 }, 10*time.Second, time.Millisecond)
+			require.EqualValues(t, had, messages.left.Load())
+		})
+	}
+}
+
+// One with large headers for which there is no room when its message is there is refused.
+func TestHeadersWithoutRoomBehindTheMessage(t *testing.T) {
+	messages, streams := newRoom(200<<10), newRoom(10<<10)
+	r := newRig(t, h2.Options{Room: messages, StreamRoom: streams})
+	w := dialWire(t, r.addr)
+	w.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	w.bombs(1, 1, "EmptyCall")
+	require.NoError(t, w.WriteData(1, true, make([]byte, 5)))
+	until(w, func(f *http2.MetaHeadersFrame) bool {
+		require.Contains(t, f.Fields, hpack.HeaderField{Name: "grpc-status", Value: "8"})
+		return f.StreamEnded()
+	})
+	require.EqualValues(t, 200<<10, messages.left.Load())
+	require.EqualValues(t, 10<<10, streams.left.Load())
+}
+
 // Small messages that don't go on need room, if a connection has many of them: up to 4 MiB of a connection would be held without
 // anybody knowing of it, and for as long as it lives.
 func TestManyPartsOfSmallMessages(t *testing.T) {

@@ -26,6 +26,7 @@ type incoming struct {
 	arrival   arrival
 	abandoned bool // the client has cancelled the call while the handler runs
 	many      bool // more than freeParts calls of the connection wait for their messages
+	lasts     bool // the room for its headers is that of streams
 }
 
 func (in *incoming) take() (message, bool) {
@@ -175,6 +176,9 @@ func (c *conn) received(st *stream, payload []byte, free int64, last bool) {
 	} else if !st.started && (st.failure != nil || last) {
 		st.started = true
 		c.start(st)
+		if st.failure == nil {
+			st.failure = c.lasts(st)
+		}
 		if st.small() {
 			c.inline = st
 		} else {

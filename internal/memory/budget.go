@@ -55,7 +55,7 @@ type Budget struct {
 	answers  atomic.Int64 // likewise
 	arriving atomic.Int64 // of requests that are not complete
 	streams  atomic.Int64
-	headers  atomic.Int64 // bytes of those of streams that are large
+	headers  atomic.Int64 // bytes of large ones, of calls that may last
 	watches  atomic.Int64 // at the last Weigh
 	calls    [Stripes]counter
 	unary    atomic.Int32 // a Level, as the next
@@ -137,8 +137,9 @@ func (b *Budget) Arrive(n int64) bool { return b.enter(&b.arriving, n, b.room.Lo
 // Arrived gives back what Arrive took.
 func (b *Budget) Arrived(n int64) { b.arriving.Add(-n) }
 
-// Hold takes n bytes for the headers of a stream, to be given back by Held when it ends, unless there is no room for them. They count
-// as streams do: new ones are refused because of them, and no answers. A stream's headers are there before it is known whose it is.
+// Hold takes n bytes for the headers of a stream, or of another call whose request is there, to be given back by Held when it ends, unless there
+// is no room for them. They count as streams do: new ones are refused because of them, and no answers. Headers are there before it is
+// known whose they are.
 func (b *Budget) Hold(n int64) bool { return b.enter(&b.headers, n, b.room.Load()) }
 
 // Held gives back what Hold took.

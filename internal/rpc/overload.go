@@ -63,7 +63,7 @@ func (a arriving) Take(n int) error {
 // Give implements h2.Room.
 func (a arriving) Give(n int) { a.Arrived(int64(n)) }
 
-// streaming is the room for what streams hold beside their goroutines and buffers.
+// streaming is the room for large headers of calls that may last: of streams, and of others whose request is there.
 type streaming struct{ *memory.Budget }
 
 // Take implements h2.Room.
