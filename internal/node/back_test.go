@@ -108,6 +108,15 @@ func TestASnapshotWithoutALeader(t *testing.T) {
 
 // So they do until it knows the users and roles of before: a right that was given may be missing, or one that was taken away be there.
 func TestFastReadsWaitForTheRightsOfBefore(t *testing.T) {
+	readsWaitForTheRightsOfBefore(t, stoapb.Level_FAST)
+}
+
+// So do causal reads: that all partitions show what their session has seen says nothing of rights.
+func TestCausalReadsWaitForTheRightsOfBefore(t *testing.T) {
+	readsWaitForTheRightsOfBefore(t, stoapb.Level_CAUSAL)
+}
+
+func readsWaitForTheRightsOfBefore(t *testing.T, level stoapb.Level) {
 	c := newCluster(t, 1, 2)
 	c.ready()
 	one := newSessionClient(c, 0)
@@ -117,7 +126,7 @@ func TestFastReadsWaitForTheRightsOfBefore(t *testing.T) {
 	n := c.nodes[0]
 	now := n.core.Load()
 	now.before.Store(&reached{visible: make([]int64, 2), auth: now.machine.Auth().Revision + 1})
-	one.send(askGet("a", stoapb.Level_FAST))
+	one.send(askGet("a", level))
 	time.Sleep(100 * time.Millisecond)
 	one.mu.Lock()
 	require.Empty(t, one.replies)

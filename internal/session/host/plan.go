@@ -25,8 +25,8 @@ func (d *driver) Plan(op *session.Op) session.Plan {
 	if p.Class == session.Read && d.reads.planned == (known{}) {
 		d.reads.planned = now
 	}
-	if r := op.Request.(*session.Request); r.Level == stoapb.Level_FAST && r.Kind != stoapb.Kind_WATCH { // it couldn't be answered at once
-		d.reads.fast = true
+	if r := op.Request.(*session.Request); r.Level != stoapb.Level_STRICT && r.Kind != stoapb.Kind_WATCH { // a fast one couldn't be answered at once
+		d.reads.local = true
 	}
 	return p
 }

@@ -16,7 +16,7 @@ import (
 // reads is the run of reads that waits, or is being carried out.
 type reads struct {
 	planned known        // by what the next run is planned; none: nothing of it has been
-	fast    bool         // a fast read may be in the next run
+	local   bool         // a read that asks no leader may be in the next run
 	wait    *arrivalWait // nil: none
 	known   known        // by what the run was planned; none: it has to be planned anew
 	at      int64
@@ -27,7 +27,7 @@ type arrivalWait struct {
 	parts    placement.Set
 	revision int64
 	known    known     // by what the run was planned
-	fast     bool      // also for what this server owes ([State.Owes])
+	local    bool      // also for what this server owes ([State.Owes])
 	deadline time.Time // of all its steps together; zero until one has to wait
 	lag      *lag      // the last one
 }
@@ -123,8 +123,8 @@ func (d *driver) readNow(op *session.Op, r *session.Request) bool {
 
 // Await implements session.Host.
 func (d *driver) Await(strict bool, parts placement.Set, revision int64) bool {
-	w := &arrivalWait{parts: parts, revision: revision, known: d.reads.planned, fast: d.reads.fast}
-	d.reads.planned, d.reads.fast = known{}, false
+	w := &arrivalWait{parts: parts, revision: revision, known: d.reads.planned, local: d.reads.local}
+	d.reads.planned, d.reads.local = known{}, false
 	if d.known() != w.known { // perhaps some of the run was planned by another
 		d.anew()
 		return true
@@ -224,7 +224,7 @@ func (d *driver) caughtUp(w *arrivalWait) bool {
 		w.lag = &lag{state: st, parts: w.parts, revision: w.revision, done: func(err error) { d.s.arrive(w, err) }}
 		d.s.of.lags.wait(d.server, d.left(w), w.lag)
 		return false
-	case w.fast && st.owes(w.parts):
+	case w.local && st.owes(w.parts):
 		if d.left(w) <= 0 {
 			d.s.arrive(w, errNotCaughtUp)
 		} else {

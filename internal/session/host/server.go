@@ -51,7 +51,7 @@ type State struct {
 	Replica *replica.Replica
 	Stores  []*store.Store
 	// Owes reports whether partitions don't show yet what they had shown, or users and roles are older than they were, before a snapshot took this
-	// server back: fast reads wait for that. It may be called from any goroutine. nil: none does.
+	// server back: reads that ask no leader wait for that. It may be called from any goroutine. nil: none does.
 	Owes func(placement.Set) bool
 }
 
