@@ -325,8 +325,8 @@ func (l *locker) took(ctx context.Context, of *cluster, r commit.Request, a *pb.
 }
 
 // undo takes back what the beginning of a transaction has written in a cluster that was restored, or made anew, and has another ID: its locks name the former
-// one as their home, and nobody could remove them. It reports whether there is nothing of it.
-func (l *locker) undo(ctx context.Context, of *cluster, r commit.Request, a *pb.TxnResponse) bool {
+// one as their home, and nobody could remove them. It reports whether there is nothing of it. It may be sent again: there are all of these locks, or none.
+func (l *locker) undo(ctx context.Context, of *cluster, r commit.Request, a *pb.TxnResponse) (done bool) {
 	switch {
 	case r.Step != commit.Begin:
 		return false
@@ -335,19 +335,27 @@ func (l *locker) undo(ctx context.Context, of *cluster, r commit.Request, a *pb.
 	}
 	back := commit.Request{}
 	for _, op := range r.Then {
-		if op.Do == commit.Put {
+		if op.Do != commit.Put {
+			continue
+		}
+		back.Then = append(back.Then, commit.Op{Do: commit.Delete, Key: op.Key})
+		if op.Lease == 0 { // the record may have gone with its lease
 			back.If = append(back.If, commit.Cond{Key: op.Key, Test: commit.Is, Value: op.Value})
-			back.Then = append(back.Then, commit.Op{Do: commit.Delete, Key: op.Key})
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	done := false
-	_ = of.with(ctx, func(by *clientv3.Client) error {
-		a, err := clientv3.RetryKVClient(by).Txn(ctx, messageOf(back))
-		done = err == nil && a.Succeeded && executed(a)
-		return err
-	})
+	for ctx.Err() == nil {
+		err := of.with(ctx, func(by *clientv3.Client) error {
+			a, err := clientv3.RetryKVClient(by).Txn(ctx, messageOf(back))
+			done = err == nil && executed(a)
+			return err
+		})
+		if !isCutOff(err) {
+			break
+		}
+		time.Sleep(retryPause)
+	}
 	return done
 }
 

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	stoapb "github.com/stoa-kv/stoa/api/stoa/v1"
 	"github.com/stoa-kv/stoa/client/compose/internal/commit"
@@ -242,6 +244,8 @@ func TestViewsBehindALostSession(t *testing.T) {
 type renamed struct {
 	standingIn
 	id *atomic.Uint64
+	// lost is how many answers to what deletes first won't come.
+	lost *atomic.Int64
 }
 
 func (r renamed) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeResponse, error) {
@@ -255,12 +259,15 @@ func (r renamed) Range(ctx context.Context, q *pb.RangeRequest) (*pb.RangeRespon
 func (r renamed) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
 	a, err := r.standingIn.Txn(ctx, q)
 	a.Header.ClusterId = r.id.Load()
+	if q.Success[0].GetRequestDeleteRange() != nil && r.lost.Add(-1) >= 0 {
+		return nil, rpctypes.ErrGRPCNoLeader
+	}
 	return a, err
 }
 
 // ofRenamed is a client of two clusters, with transactions over both; the first has the ID that it is set to.
 func ofRenamed(t *testing.T) (*Client, renamed) {
-	m := renamed{id: new(atomic.Uint64), standingIn: standingIn{
+	m := renamed{id: new(atomic.Uint64), lost: new(atomic.Int64), standingIn: standingIn{
 		guarding: guarding{readable: []string{commit.Prefix}}, answers: func(*pb.TxnRequest) bool { return false }, did: make(chan *pb.TxnRequest, 100),
 	}}
 	other := m.standingIn
@@ -307,6 +314,7 @@ func TestTransactionsInARestoredCluster(t *testing.T) {
 		<-m.did
 	}
 	m.id.Store(71)
+	m.lost.Store(1)
 	require.ErrorContains(t, transact(), "it is another cluster than before")
 	begin := <-m.did
 	require.True(t, puts(begin, commit.LockPrefix+"/a/t"))
@@ -318,6 +326,8 @@ func TestTransactionsInARestoredCluster(t *testing.T) {
 		}
 	}
 	undo := <-m.did
+	require.NotEmpty(t, m.did, "it isn't sent again")
+	require.True(t, proto.Equal(undo, <-m.did))
 	for _, cmp := range undo.Compare {
 		require.Equal(t, written[string(cmp.Key)], string(cmp.GetValue()))
 	}
