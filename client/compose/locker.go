@@ -211,23 +211,15 @@ func (c *cluster) identify(ctx context.Context) (uint64, error) {
 // by finds the cluster with an ID. It doesn't wait for others if that is known, or is the first to answer. If none has it, all are asked: one that was
 // restored or made anew has another ID than before.
 func (l *locker) by(ctx context.Context, id uint64) (*cluster, error) {
-	var known, unknown []*cluster
 	for _, c := range l.clusters {
-		switch c.id.Load() {
-		case id:
+		if c.id.Load() == id {
 			return c, nil
-		case 0:
-			unknown = append(unknown, c)
-		default:
-			known = append(known, c)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	for _, some := range [][]*cluster{unknown, known} {
-		if c, err := identified(ctx, some, id); c != nil || err != nil {
-			return c, err
-		}
+	if c, err := identified(ctx, l.clusters, id); c != nil || err != nil {
+		return c, err
 	}
 	return nil, fmt.Errorf("%w (cluster ID %x)", errNoCluster, id)
 }

@@ -340,3 +340,56 @@ func TestTransactionsInARestoredCluster(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(written)), deleted)
 	require.NoError(t, transact())
 }
+
+// Nor does a lock wait for a cluster that has never answered, if its transaction's home has got another ID.
+func TestLocksOfARestoredClusterBesideASilentOne(t *testing.T) {
+	const timeout = 5 * time.Second
+	id := new(atomic.Uint64)
+	c := besideSilent(t, timeout, func(g *grpc.Server) {
+		pb.RegisterKVServer(g, renamed{id: id, standingIn: standingIn{guarding: guarding{readable: []string{commit.Prefix}}}})
+	})
+	began := time.Now()
+	for _, now := range []uint64{70, 71} {
+		id.Store(now)
+		of, err := c.shared.locker.by(t.Context(), now)
+		require.NoError(t, err)
+		require.Equal(t, "here", of.name)
+	}
+	require.Less(t, time.Since(began), timeout/2)
+}
+
+// What a transaction has in a cluster that is there no longer is left to recoveries: all clusters would be asked for their IDs again and again.
+func TestPartsInARestoredCluster(t *testing.T) {
+	c, m := ofRenamed(t)
+	transact := func() error {
+		_, err := c.Txn(t.Context()).Then(clientv3.OpPut("/b/t", "v"), clientv3.OpPut("/a/t", "v")).Commit()
+		return err
+	}
+	m.id.Store(70)
+	require.NoError(t, transact())
+	c.shared.locker.work.Wait() // it is complete
+	m.id.Store(71)
+	require.ErrorContains(t, transact(), "it is another cluster than before")
+	ended := make(chan struct{})
+	go func() {
+		c.shared.locker.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(completeFor / 3):
+		t.Fatal("it goes on")
+	}
+	require.NoError(t, transact())
+}
+
+// But what is to be done behind the end of a record is: the locks of its transaction in other clusters would stay.
+func TestReleaseBehindAHomeThatIsGone(t *testing.T) {
+	c := asUser(t, Etcd, commit.Prefix)
+	a := &attempt{locker: c.shared.locker}
+	for _, step := range []commit.Step{commit.Abandon, commit.Confirm, commit.Release, commit.RollForward, commit.Finish} {
+		answers := a.ask(t.Context(), commit.Txn{}, []commit.Request{{Step: step, Cluster: 8}})
+		require.ErrorIs(t, answers[0].Err, errNoCluster)
+		require.Equal(t, step != commit.Abandon && step != commit.Confirm, a.gone)
+	}
+}

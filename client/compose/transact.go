@@ -72,6 +72,9 @@ type attempt struct {
 	// restored since.
 	revisions []atomic.Int64
 
+	// gone: of the latest requests, which are sent again without an answer, only those had none whose cluster isn't there any more.
+	gone bool
+
 	over     chan struct{} // closed when the following is known
 	outcome  commit.Outcome
 	answer   *pb.TxnResponse
@@ -112,7 +115,7 @@ func (a *attempt) run(ctx context.Context) {
 			if a.err != nil || a.answer != nil { // else it begins anew, when its locks are gone
 				tell()
 			}
-		case time.Now().After(until), a.locker.ctx.Err() != nil:
+		case time.Now().After(until), a.gone, a.locker.ctx.Err() != nil:
 			return
 		}
 	}
@@ -131,10 +134,17 @@ func (a *attempt) ask(ctx context.Context, txn commit.Txn, rs []commit.Request) 
 			}
 		}
 	}
-	if slices.ContainsFunc(answers, func(one commit.Answer) bool { return one.Err != nil }) {
+	failed := slices.DeleteFunc(slices.Clone(answers), func(one commit.Answer) bool { return one.Err == nil })
+	a.gone = len(failed) > 0 && repeated(rs[0].Step) && !slices.ContainsFunc(failed, func(one commit.Answer) bool { return !errors.Is(one.Err, errNoCluster) })
+	if len(failed) > 0 {
 		time.Sleep(retryPause)
 	}
 	return answers
+}
+
+// repeated reports that nothing else is done before all requests of a step have an answer.
+func repeated(s commit.Step) bool {
+	return s == commit.RollForward || s == commit.Release || s == commit.Finish
 }
 
 // completeFor bounds the time in which a client completes what it has decided, while it is open. After it, other
