@@ -192,7 +192,8 @@ func (c *cluster) probe(ctx context.Context, near *engine.Client) error {
 	return nil
 }
 
-// asked makes reads at a voter, for those who don't come again. A member that keeps silent, or is cut off from the others, is left behind half of the time.
+// asked makes reads at a voter, for those who don't come again. A member that keeps silent, or is cut off from the others, is left behind half of the time, and
+// the reads are made again: no error of theirs may be anything but a request's.
 func (c *cluster) asked(ctx context.Context, read func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()

@@ -199,13 +199,14 @@ func (c *Client) MirrorStatus(ctx context.Context) ([]MirrorStatus, error) {
 
 func (m *mirrorOf) status(ctx context.Context) (MirrorStatus, error) {
 	st := MirrorStatus{Mirror: m.Mirror}
-	err := m.target.asked(ctx, func(ctx context.Context, target *clientv3.Client) error {
-		got, err := target.Get(ctx, m.route.mark)
-		if err == nil && len(got.Kvs) > 0 {
-			st.Mark, err = mirror.ParseMark(got.Kvs[0].Value)
-		}
+	var got *clientv3.GetResponse
+	err := m.target.asked(ctx, func(ctx context.Context, target *clientv3.Client) (err error) {
+		got, err = target.Get(ctx, m.route.mark)
 		return err
 	})
+	if err == nil && len(got.Kvs) > 0 {
+		st.Mark, err = mirror.ParseMark(got.Kvs[0].Value)
+	}
 	if err != nil {
 		return st, m.target.named(err, false)
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -153,4 +154,42 @@ func TestStatusBesideMembersThatAreCutOff(t *testing.T) {
 	require.Less(t, time.Since(began), timeout*3/2)
 	require.Len(t, all, 2)
 	require.Equal(t, []string{"near", "far"}, []string{all[0].Target, all[1].Target})
+}
+
+// garbling is a member whose keys have values that mean nothing.
+type garbling struct{ pb.UnimplementedKVServer }
+
+func (garbling) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	a := answerAt(10)
+	a.Kvs = []*mvccpb.KeyValue{{Key: []byte("k"), Value: []byte("?"), ModRevision: 10}}
+	return a, nil
+}
+
+func (m garbling) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, error) {
+	a := &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: 10}, Succeeded: true}
+	for range q.Success {
+		r, _ := m.Range(ctx, nil)
+		a.Responses = append(a.Responses, responseOf(r))
+	}
+	return a, nil
+}
+
+// That what a member has told can't be read is no reason to leave it.
+func TestStatusThatCannotBeRead(t *testing.T) {
+	c, err := New(Config{
+		Clusters: map[string]Cluster{
+			"home": {Endpoints: []string{serveKV(t, comparing{})}, Kind: Etcd},
+			"near": {Endpoints: []string{serveKV(t, garbling{}), serveKV(t, comparing{})}, Kind: Etcd},
+		},
+		Routes: []Route{{Prefix: "/a", Cluster: "home", Mirrors: []string{"near"}}},
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.MirrorStatus(t.Context())
+	require.ErrorContains(t, err, "can't be read")
+	_, err = c.CommandStatus(t.Context(), "near")
+	require.ErrorContains(t, err, "can't be read")
+	for _, of := range c.shared.clusters {
+		require.Zero(t, of.moves.Load())
+	}
 }

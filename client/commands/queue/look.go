@@ -26,8 +26,11 @@ func (t *term) look(ctx context.Context) {
 	lags := make([]lag.Lag, len(t.set))
 	for sleep(ctx, lookEach) {
 		asking, cancel := context.WithTimeout(ctx, requestTimeout)
-		err := s.readQueue(asking, t.home, t.keys)
+		r, err := askQueue(asking, t.home, t.keys)
 		cancel()
+		if err == nil {
+			err = s.takeQueue(r)
+		}
 		if err != nil && t.Observer.Retrying != nil {
 			t.Observer.Retrying(t.set[0], err)
 		}
