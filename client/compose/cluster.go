@@ -96,16 +96,32 @@ func (c *cluster) connect(ctx context.Context) (*engine.Client, Kind, error) {
 
 // dial makes the client.
 func (c *cluster) dial(ctx context.Context) (*engine.Client, error) {
-	return reach(ctx, c, &c.near, func() (*engine.Client, error) {
-		options := []grpc.DialOption{
-			grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+	return reach(ctx, c, &c.near, c.enter)
+}
+
+// enter connects to the first member; or, where that doesn't authenticate the user because it keeps silent or is cut off from the others, to the next one,
+// as leave does.
+func (c *cluster) enter() (*engine.Client, error) {
+	near, err := c.clientOf(c.members)
+	for n := 1; n < len(c.members) && err != nil && c.of.Username != "" && isCutOff(err); n++ {
+		if near, err = c.clientOf(c.from(n)); err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.elsewhere(n)
 		}
-		return engine.New(engine.Config{
-			Endpoints: c.members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
-			ClientID: c.cfg.ClientID, DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
-			DialOptions: append(options, c.of.DialOptions...),
-		})
+	}
+	return near, err
+}
+
+func (c *cluster) clientOf(members []string) (*engine.Client, error) {
+	options := []grpc.DialOption{
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(pickFirst),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+	}
+	return engine.New(engine.Config{
+		Endpoints: members, TLS: c.of.TLS, Username: c.of.Username, Password: c.of.Password,
+		ClientID: c.cfg.ClientID, DialTimeout: c.cfg.DialTimeout, Pending: c.cfg.Pending, Logger: c.cfg.Logger.Named(c.name),
+		DialOptions: append(options, c.of.DialOptions...),
 	})
 }
 
@@ -249,22 +265,33 @@ func (c *cluster) leave() {
 	if len(c.members) < 2 || c.away != nil || c.closed || !c.near.made {
 		return
 	}
-	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
 	c.goTo(1)
+	c.elsewhere(1)
+}
+
+// elsewhere is for a client that was connected to another member than the preferred one. It needs mu.
+func (c *cluster) elsewhere(present int) {
+	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
+	c.present = present
 	c.away = time.AfterFunc(backAfter, c.comeBack)
 }
 
 // goTo connects to a member, or if it can't be reached, to those behind it. It needs mu.
 func (c *cluster) goTo(n int) {
-	order := c.members
-	if n > 0 {
-		order = slices.Concat(c.members[n:], c.members[1:n])
-	}
+	order := c.from(n)
 	c.present = n
 	c.moves.Add(1)
 	// The first alone, so that the connection moves; then all.
 	c.near.client.SetEndpoints(order[0])
 	c.near.client.SetEndpoints(order...)
+}
+
+// from is the order of the members that begins with one. Behind the preferred one it is without that.
+func (c *cluster) from(n int) []string {
+	if n == 0 {
+		return c.members
+	}
+	return slices.Concat(c.members[n:], c.members[1:n])
 }
 
 func (c *cluster) comeBack() {

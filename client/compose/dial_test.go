@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
@@ -125,4 +126,46 @@ func TestDialledAgainForThoseWhoCameLater(t *testing.T) {
 		require.NoError(t, <-second)
 		require.NoError(t, <-third)
 	})
+}
+
+// admitting is a member that authenticates users, if it answers at all.
+type admitting struct {
+	pb.UnimplementedAuthServer
+	answers bool
+}
+
+func (m admitting) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if !m.answers {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &pb.AuthenticateResponse{Header: &pb.ResponseHeader{}, Token: "one"}, nil
+}
+
+// A client with a password begins at a member that answers, if the preferred one is cut off from the others, and returns to that.
+func TestPasswordBesideMembersThatAreCutOff(t *testing.T) {
+	t.Parallel()
+	alone := func(g *grpc.Server) {
+		pb.RegisterAuthServer(g, admitting{})
+		cutOff{}.register(g)
+	}
+	reaches := func(g *grpc.Server) {
+		pb.RegisterAuthServer(g, admitting{answers: true})
+		pb.RegisterKVServer(g, comparing{})
+	}
+	c, err := New(Config{
+		Clusters: map[string]Cluster{"one": {
+			Near: []string{serve(t, alone)}, Endpoints: []string{serve(t, alone), serve(t, reaches)}, Kind: Etcd, Username: "app", Password: "secret",
+		}},
+		Routes: []Route{{Cluster: "one"}}, DialTimeout: 300 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Get(t.Context(), "a")
+	require.NoError(t, err)
+	of := c.shared.clusters[0]
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	require.Equal(t, 2, of.present)
+	require.NotNil(t, of.away)
 }
