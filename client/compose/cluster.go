@@ -317,7 +317,7 @@ func (c *cluster) comeBack() {
 }
 
 // next is the member to be connected to behind one that was left for it: the preferred one if that serves again what needs a quorum, too; else the
-// present one if it does, or another one. Where none does, the preferred one is, if it serves anything.
+// present one if it does, or another one that does. Where none does, the preferred one is, if it serves anything.
 func (c *cluster) next(near *engine.Client, present int) int {
 	serves := false
 	if conn, err := near.Dial(c.members[0]); err == nil {
@@ -328,15 +328,36 @@ func (c *cluster) next(near *engine.Client, present int) int {
 			return 0
 		}
 	}
-	switch {
-	case c.hasAnswer(clientv3.RetryKVClient(near.Client), false):
+	if c.hasAnswer(clientv3.RetryKVClient(near.Client), false) {
 		return present
-	case present+1 < len(c.members):
-		return present + 1
-	case serves:
+	}
+	n, found := c.other(near, present)
+	if !found && serves {
 		return 0
 	}
-	return 1
+	return n
+}
+
+// other is the first member that serves what needs a quorum, beside the preferred and the present one; or if there is none, the one behind that.
+func (c *cluster) other(near *engine.Client, present int) (n int, found bool) {
+	answers := make([]bool, len(c.members))
+	var all sync.WaitGroup
+	for n := 1; n < len(c.members); n++ {
+		if n == present {
+			continue
+		}
+		all.Go(func() {
+			if conn, err := near.Dial(c.members[n]); err == nil {
+				defer conn.Close()
+				answers[n] = c.hasAnswer(pb.NewKVClient(conn), false)
+			}
+		})
+	}
+	all.Wait()
+	if n = slices.Index(answers, true); n > 0 {
+		return n, true
+	}
+	return present%(len(c.members)-1) + 1, false
 }
 
 func (c *cluster) hasAnswer(by pb.KVClient, serializable bool) bool {
