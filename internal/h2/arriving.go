@@ -40,6 +40,7 @@ const (
 	arriveWithin = 10 * time.Second
 	// freeCalls is how many unary calls of a connection may wait for their messages without room for themselves: they
 	// take up to 160 KiB, of any number of connections.
+	// So many may wait for their client to take their answers, likewise.
 	freeCalls = 32
 )
 
@@ -85,6 +86,14 @@ func (c *conn) release(st *stream) {
 		c.holder(st).Give(a.call)
 		a.call = 0
 	}
+	if st.in.unsent {
+		st.in.unsent = false
+		c.unsents--
+	}
+	if st.in.homeless {
+		st.in.homeless = false
+		c.homeless--
+	}
 }
 
 // lasts has a call whose message is there leave the room of what is arriving: it may last as a stream does, while its handler runs and
@@ -105,6 +114,27 @@ func (c *conn) lasts(st *stream) error {
 	room.Give(n)
 	st.in.lasts = true
 	return nil
+}
+
+// unsent has the call of an answer that waits for the client find room, if many others of the connection do: it isn't counted anywhere
+// else, once its handler has returned. While there is no room the connection begins no calls. With mu held.
+func (c *conn) unsent(st *stream) {
+	if c.dead || st.closed || st.out.left == 0 || c.s.streams == nil { // what a dead connection took would stay taken
+		return
+	}
+	st.in.unsent = true
+	if c.unsents++; c.unsents <= freeCalls {
+		return
+	}
+	a := &st.in.arrival
+	n := max((1+st.req.size/weight)*weight-a.call, 0)
+	if c.s.streams.take(n) != nil {
+		st.in.homeless = true
+		c.homeless++
+		return
+	}
+	a.call += n
+	st.in.lasts = true // the headers do already, if there is room for them
 }
 
 // holder is whose the room is that a call has. With mu held.

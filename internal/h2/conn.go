@@ -54,6 +54,8 @@ type conn struct {
 	lastID    uint32 // the client's highest
 	abandoned int
 	begun     int // unary calls whose handlers don't run yet
+	unsents   int // those whose answers wait for the client,
+	homeless  int // and of these, those that have found no room
 	budget    budget
 	waiting   bool // the reader, for room
 	dead      bool

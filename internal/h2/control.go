@@ -111,7 +111,7 @@ func (c *conn) requested(f frame, block []byte) error {
 		return err
 	}
 	switch {
-	case c.draining || c.pending > maxPending || uint64(len(c.streams)+c.abandoned) >= uint64(c.s.o.MaxStreams):
+	case c.draining || c.pending > maxPending || c.homeless > 0 || uint64(len(c.streams)+c.abandoned) >= uint64(c.s.o.MaxStreams):
 		c.out = appendReset(c.out, f.stream, refusedStream)
 		return c.budget.spend(1)
 	case r.err != noError:

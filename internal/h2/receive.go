@@ -27,6 +27,8 @@ type incoming struct {
 	abandoned bool // the client has cancelled the call while the handler runs
 	many      bool // more than freeParts calls of the connection wait for their messages
 	lasts     bool // the room for its headers is that of streams
+	unsent    bool // it counts for conn.unsents,
+	homeless  bool // and for conn.homeless
 }
 
 func (in *incoming) take() (message, bool) {

@@ -34,7 +34,7 @@ type Options struct {
 	StreamWindow   int32  // bytes that a client may send to a call ahead of its handler, 64 KiB
 	ConnWindow     int32  // bytes under way to a connection, 1 MiB
 	Room           Room   // for large headers, many calls without messages, and messages of unary calls that come in more than one frame; nil: no bound
-	StreamRoom     Room   // for large headers of calls that may last: of streams, and of others behind their messages; nil: Room
+	StreamRoom     Room   // for large headers of calls that may last: of streams, and of others behind their messages, and for calls whose answers wait; nil: Room
 
 	PingInterval        time.Duration // clients' pings closer than this end the connection; 5 min
 	PingsWithoutStreams bool          // they may come at that rate while no call is under way

@@ -366,6 +366,7 @@ func (st *stream) answer(resp any, err error) {
 		st.begin()
 		st.trailers = st.trailersOf(nil)
 		c.put(st, compressed, data)
+		c.unsent(st)
 	}
 	st.returned()
 }

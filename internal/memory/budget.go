@@ -137,7 +137,7 @@ func (b *Budget) Arrive(n int64) bool { return b.enter(&b.arriving, n, b.room.Lo
 // Arrived gives back what Arrive took.
 func (b *Budget) Arrived(n int64) { b.arriving.Add(-n) }
 
-// Hold takes n bytes for the headers of a stream, or of another call whose request is there, to be given back by Held when it ends, unless there
+// Hold takes n bytes for the headers of a stream, or of another call whose request is there, or for one whose answer isn't taken, to be given back by Held when it ends, unless there
 // is no room for them. They count as streams do: new ones are refused because of them, and no answers. Headers are there before it is
 // known whose they are.
 func (b *Budget) Hold(n int64) bool { return b.enter(&b.headers, n, b.room.Load()) }
