@@ -110,6 +110,7 @@ type farClient struct {
 	mu    sync.Mutex
 	since map[string]int64 // when each of its connections was asked for
 	forks map[farApp]int64 // clients of the composition
+	ended []string         // why the sidecar has ended watches, which etcd's client doesn't tell; those of streams beside that, too
 }
 
 // farApp is a program's use of a connection.
@@ -142,7 +143,7 @@ func (w *composedWorld) newFarClient(at *simSidecar) *farClient {
 	f.Client, err = clientv3.New(clientv3.Config{
 		Endpoints: []string{at.name}, Logger: zap.NewNop(),
 		DialTimeout: composedHang, // and a second more is what the client waits for the first keep-alive of a lease
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial), grpc.WithChainUnaryInterceptor(f.over)},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial), grpc.WithChainUnaryInterceptor(f.over), grpc.WithChainStreamInterceptor(f.watches)},
 	})
 	require.NoError(w.t, err)
 	w.mu.Lock()
@@ -167,6 +168,43 @@ func (f *farClient) over(ctx context.Context, method string, r, answer any, conn
 		of.d.fork = f.fork(of.a, p.Addr.String())
 	}
 	return err
+}
+
+// watches notes why watches end.
+func (f *farClient) watches(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	st, err := open(ctx, d, conn, method, opts...)
+	if err != nil || method != pb.Watch_Watch_FullMethodName {
+		return st, err
+	}
+	return farStream{st, f}, nil
+}
+
+type farStream struct {
+	grpc.ClientStream
+	f *farClient
+}
+
+func (s farStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if r, ok := m.(*pb.WatchResponse); err == nil && ok && r.Canceled && !r.Created && r.CompactRevision == 0 && r.CancelReason != "" {
+		s.f.mu.Lock()
+		s.f.ended = append(s.f.ended, r.CancelReason)
+		s.f.mu.Unlock()
+	}
+	return err
+}
+
+// silenced reports whether the sidecar has ended a watch because one of some clusters kept silent. Each such end is asked for once.
+func (f *farClient) silenced(names []string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.IndexFunc(f.ended, func(why string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(why, fmt.Sprintf("cluster %q", name)) })
+	})
+	if at >= 0 {
+		f.ended = slices.Delete(f.ended, at, at+1)
+	}
+	return at >= 0
 }
 
 // fork is the client that a connection is, for a program.
@@ -524,6 +562,11 @@ func (a *composedApp) checkOver(v *composedTail) {
 	case !errors.Is(v.err, rpctypes.ErrCompacted):
 		w.found("app %d: %v has ended with %v", a.id, v, v.err)
 	}
+	var in []int
+	for _, s := range v.cut {
+		in = append(in, s.road.cluster)
+	}
+	a.closes(v, in...)
 	for _, s := range v.cut {
 		part := &composedTail{
 			n: v.n, fork: v.fork, key: s.from, end: s.to, cluster: s.road.cluster, filter: v.filter, prev: v.prev, canceled: v.canceled, err: v.err, over: v.over, closed: v.closed, part: true,

@@ -192,10 +192,11 @@ func (a *composedApp) checkTail(v *composedTail) {
 	}
 	if !v.part {
 		a.checkTailEnd(v, through)
+		a.closes(v, v.cluster)
 	}
 	switch {
 	case v.err != nil || v.canceled || v.fork != a.fork || v.from == 0 && v.opened == 0:
-	case v.closed && a.far != nil && len(w.plan.Trouble) > 0: // etcd's client closes the channel of a watch that its server has cancelled, here since a cluster kept silent
+	case v.closed && a.far != nil:
 		w.counts.Ended++
 	default:
 		through = everything
@@ -213,6 +214,21 @@ func (a *composedApp) checkTail(v *composedTail) {
 			continue
 		}
 		return
+	}
+}
+
+// closes: etcd's client closes the channel of a watch that its server has cancelled, and doesn't tell the reason. This was that one of the watch's clusters kept
+// silent.
+func (a *composedApp) closes(v *composedTail, in ...int) {
+	if !v.closed || a.far == nil || v.canceled || v.fork != a.fork {
+		return
+	}
+	var names []string
+	for _, at := range in {
+		names = append(names, a.w.clusters[at].name)
+	}
+	if !a.far.silenced(names) {
+		a.w.found("app %d: %v is closed, for no reason that its sidecar has told: %v", a.id, v, a.far.ended)
 	}
 }
 
