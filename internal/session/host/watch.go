@@ -334,7 +334,7 @@ func (d *driver) hear(r watch.Response) {
 }
 
 func (d *driver) complain(err error) {
-	if err != nil && !errors.Is(err, fault.Fenced) { // which ends the session
+	if err != nil && !errors.Is(err, fault.Fenced) && !errors.Is(err, fault.Stopped) { // which end the session
 		d.server.Unreadable(d.s.id, err)
 	}
 }
