@@ -20,6 +20,10 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
+// MaxHeaderList bounds the headers of a call, in bytes, with 32 more for each: the default of Options. It is the bound of grpc-go's
+// servers beside this one, too, whose own is 16 MiB: an index of one byte stands for up to 4 KiB.
+const MaxHeaderList = 64 << 10
+
 // Options configure a Server. The zero value of each is grpc-go's default, unless said
 // otherwise.
 type Options struct {
@@ -30,7 +34,7 @@ type Options struct {
 	MaxRecvMessage int    // bytes of a message, 4 MiB
 	MaxSendMessage int    // bytes of a message, 2 GiB
 	MaxStreams     uint32 // calls of a connection at once; no limit
-	MaxHeaderList  uint32 // bytes of a request's headers, 32 more for each; 64 KiB (grpc-go: 16 MiB)
+	MaxHeaderList  uint32 // bytes of a request's headers, 32 more for each; the constant
 	StreamWindow   int32  // bytes that a client may send to a call ahead of its handler, 64 KiB
 	ConnWindow     int32  // bytes under way to a connection, 1 MiB
 	Room           Room   // for large headers, many calls without messages, and messages of unary calls that come in more than one frame; nil: no bound
@@ -72,7 +76,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxRecvMessage, 4<<20)
 	setDefault(&o.MaxSendMessage, math.MaxInt32)
 	setDefault(&o.MaxStreams, math.MaxUint32)
-	setDefault(&o.MaxHeaderList, 64<<10)
+	setDefault(&o.MaxHeaderList, MaxHeaderList)
 	setDefault(&o.StreamWindow, defaultWindow)
 	setDefault(&o.ConnWindow, 1<<20)
 	setDefault(&o.PingInterval, 5*time.Minute)

@@ -49,33 +49,28 @@ const (
 	copies = 3
 )
 
+// room is a bound of the memory, as an h2.Room.
+type room struct {
+	take func(n int64) bool
+	give func(n int64)
+}
+
 // arriving is the room for requests that are arriving.
-type arriving struct{ *memory.Budget }
+func arriving(b *memory.Budget) room { return room{b.Arrive, b.Arrived} }
+
+// lasting is that for large headers of calls that may last (of streams, and of others whose request is there), and for calls whose answers wait.
+func lasting(b *memory.Budget) room { return room{b.Hold, b.Held} }
 
 // Take implements h2.Room.
-func (a arriving) Take(n int) error {
-	if !a.Arrive(int64(n)) {
+func (r room) Take(n int) error {
+	if !r.take(int64(n)) {
 		return rpctypes.ErrGRPCRequestTooManyRequests
 	}
 	return nil
 }
 
 // Give implements h2.Room.
-func (a arriving) Give(n int) { a.Arrived(int64(n)) }
-
-// streaming is the room for large headers of calls that may last: of streams, and of others whose request is there.
-type streaming struct{ *memory.Budget }
-
-// Take implements h2.Room.
-func (s streaming) Take(n int) error {
-	if !s.Hold(int64(n)) {
-		return rpctypes.ErrGRPCRequestTooManyRequests
-	}
-	return nil
-}
-
-// Give implements h2.Room.
-func (s streaming) Give(n int) { s.Held(int64(n)) }
+func (r room) Give(n int) { r.give(int64(n)) }
 
 // decode takes the memory for a unary call's request, and decodes it.
 func (c *capture) decode(with codec, data mem.BufferSlice) error {

@@ -127,7 +127,7 @@ func TestHeadersOfStreamsLeaveAnswersAlone(t *testing.T) {
 	ctx := testContext(t)
 	_, err := c.Put(ctx, "a", strings.Repeat("x", 64<<10))
 	require.NoError(t, err)
-	require.NoError(t, streaming{b}.Take(int(b.Room())))
+	require.NoError(t, lasting(b).Take(int(b.Room())))
 	_, err = c.Get(ctx, "a")
 	require.NoError(t, err)
 }

@@ -171,10 +171,6 @@ const (
 	connWindow   = 4 << 20
 )
 
-// maxHeaderList is how much the headers of a call may be, in bytes, with 32 more for each. grpc-go's own limit is 16 MiB, which a
-// client may have with few KB, for any call that it begins.
-const maxHeaderList = 64 << 10
-
 // options are limits, and windows. Tried with 1,000 clients on 100 connections
 // and found to make no difference, or for the worse, to CPU per call or to memory:
 // NumStreamWorkers (see stacks.go), SharedWriteBuffer, read and write buffers of
@@ -185,7 +181,7 @@ func (s *Server) options() []grpc.ServerOption {
 		experimental.BufferPool(sessionwire.Pool),
 		grpc.MaxRecvMsgSize(s.MaxMessage()),
 		grpc.MaxSendMsgSize(math.MaxInt32),
-		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.MaxHeaderListSize(h2.MaxHeaderList),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(s.o.MaxConcurrentStreams),
@@ -204,13 +200,13 @@ func (s *Server) ownOptions() h2.Options {
 	pings := s.o.pings()
 	o := h2.Options{
 		Codec: codec{sessionwire.Codec(), s.o.Memory}, BufferPool: sessionwire.Pool, Creds: s.o.Creds, Arrived: s.calls.arrived,
-		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams, MaxHeaderList: maxHeaderList,
+		MaxRecvMessage: s.MaxMessage(), StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: s.o.MaxConcurrentStreams,
 		Inline:       []string{pb.KV_Range_FullMethodName, pb.KV_Put_FullMethodName, pb.KV_DeleteRange_FullMethodName, pb.KV_Txn_FullMethodName},
 		Field:        s.o.Field,
 		PingInterval: s.o.enforcement().MinTime, KeepAliveInterval: pings.Time, KeepAliveTimeout: pings.Timeout,
 	}
 	if s.o.Memory != nil {
-		o.Room, o.StreamRoom = arriving{s.o.Memory}, streaming{s.o.Memory}
+		o.Room, o.StreamRoom = arriving(s.o.Memory), lasting(s.o.Memory)
 	}
 	return o
 }

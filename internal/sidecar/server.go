@@ -53,9 +53,6 @@ type Config struct {
 // request that is too large is a member's.
 const maxMessage = 64 << 20
 
-// maxHeaderList bounds the headers of a call, in bytes, as members do.
-const maxHeaderList = 64 << 10
-
 // Windows of fixed sizes spare the pings by which grpc-go estimates a connection.
 const (
 	streamWindow = 1 << 20
@@ -147,7 +144,7 @@ func (s *Server) onGRPC(c Config) *grpc.Server {
 		grpc.Creds(c.Limits.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(math.MaxInt32),
-		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.MaxHeaderListSize(h2.MaxHeaderList),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(c.MaxConcurrentStreams),
@@ -159,7 +156,7 @@ func (s *Server) onGRPC(c Config) *grpc.Server {
 func (s *Server) onOwn(c Config) *h2.Server {
 	return h2.NewServer(h2.Options{
 		Codec: newCodec(), Creds: c.Limits.Credentials(), Unknown: s.other,
-		MaxRecvMessage: maxMessage, StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: c.MaxConcurrentStreams, MaxHeaderList: maxHeaderList,
+		MaxRecvMessage: maxMessage, StreamWindow: streamWindow, ConnWindow: connWindow, MaxStreams: c.MaxConcurrentStreams,
 		PingInterval: 1, PingsWithoutStreams: true,
 	})
 }

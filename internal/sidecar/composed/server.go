@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stoa-kv/stoa/client/compose"
+	"github.com/stoa-kv/stoa/internal/h2"
 	"github.com/stoa-kv/stoa/internal/sidecar/front"
 )
 
@@ -32,9 +33,6 @@ type Server struct {
 
 // maxMessage bounds a request, in bytes, as in package sidecar.
 const maxMessage = 64 << 20
-
-// maxHeaderList bounds the headers of a call, in bytes, as members do.
-const maxHeaderList = 64 << 10
 
 // Limits bound local clients; 0: no bound.
 type Limits struct {
@@ -65,7 +63,7 @@ func New(cfg compose.Config, e Executors, limits Limits, lg *zap.Logger) (*Serve
 		grpc.Creds(limits.Calls.Credentials()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(math.MaxInt32),
-		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.MaxHeaderListSize(h2.MaxHeaderList),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}),
 	)
