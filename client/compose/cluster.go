@@ -107,7 +107,8 @@ func (c *cluster) enter() (*engine.Client, error) {
 		if near, err = c.clientOf(c.from(n)); err == nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.elsewhere(n)
+			c.present = n
+			c.elsewhere()
 		}
 	}
 	return near, err
@@ -266,13 +267,12 @@ func (c *cluster) leave() {
 		return
 	}
 	c.goTo(1)
-	c.elsewhere(1)
+	c.elsewhere()
 }
 
 // elsewhere is for a client that was connected to another member than the preferred one. It needs mu.
-func (c *cluster) elsewhere(present int) {
+func (c *cluster) elsewhere() {
 	c.cfg.Logger.Warn("a member keeps silent", zap.String("cluster", c.name), zap.String("member", c.members[0]))
-	c.present = present
 	c.away = time.AfterFunc(backAfter, c.comeBack)
 }
 
