@@ -127,7 +127,7 @@ func (w *tail) runAnywhere(ctx context.Context, deliver func(clientv3.WatchRespo
 // ends it.
 func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) bool) error {
 	began := time.Now() // to open the watch
-	for {
+	for w.core.ctx.Err() == nil {
 		served := false
 		err := w.open(ctx, began.Add(w.core.cfg.Timeout), func(r clientv3.WatchResponse) bool {
 			served = true
@@ -153,10 +153,10 @@ func (w *tail) run(ctx context.Context, deliver func(clientv3.WatchResponse) boo
 		case <-ctx.Done():
 			return nil
 		case <-w.core.ctx.Done():
-			return ErrClosed
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+	return ErrClosed
 }
 
 // watchEnded: the server has ended the watch, for good.
