@@ -82,7 +82,7 @@ func (c *core) informed() bool {
 }
 
 func (c *core) knows(before *reached) bool {
-	return c.machine.Auth().Revision >= before.auth && (len(before.executed) == 0 || c.replica.Executed(0) >= before.executed[0])
+	return c.machine.Auth().Revision >= before.auth && c.replica.Executed(0) >= before.executed[0]
 }
 
 func (c *core) shows(before *reached, parts placement.Set) bool {

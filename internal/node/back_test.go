@@ -55,7 +55,7 @@ func TestReadsWaitForWhatWasShownBefore(t *testing.T) {
 	one := newSessionClient(c, 0)
 	one.open(0)
 	rev := max(c.put(0, "a", "x"), c.put(0, "d", "x")) // of both partitions
-	n.core.Load().before.Store(&reached{visible: []int64{rev + 2, rev + 2}})
+	n.core.Load().before.Store(&reached{visible: []int64{rev + 2, rev + 2}, executed: make([]uint64, 2)})
 	read := &pb.RangeRequest{Key: []byte("a"), Serializable: true}
 	answers := make(chan int64, 2)
 	go func() {
@@ -125,7 +125,7 @@ func readsWaitForTheRightsOfBefore(t *testing.T, level stoapb.Level) {
 	c.addRoot()
 	n := c.nodes[0]
 	now := n.core.Load()
-	now.before.Store(&reached{visible: make([]int64, 2), auth: now.machine.Auth().Revision + 1})
+	now.before.Store(&reached{visible: make([]int64, 2), executed: make([]uint64, 2), auth: now.machine.Auth().Revision + 1})
 	one.send(askGet("a", level))
 	time.Sleep(100 * time.Millisecond)
 	one.mu.Lock()
@@ -171,7 +171,7 @@ func TestATokenOfAUserFromBehindASnapshot(t *testing.T) {
 	require.NoError(t, err)
 	next := now.machine.Auth().Revision + 1
 	n.cfg.Tokens.Simple.Assign("late.1", next, n.clock())
-	now.before.Store(&reached{visible: make([]int64, 2), auth: next})
+	now.before.Store(&reached{visible: make([]int64, 2), executed: make([]uint64, 2), auth: next})
 	now.stores[0].Lock() // it executes nothing
 	unlock := sync.OnceFunc(now.stores[0].Unlock)
 	t.Cleanup(unlock)
