@@ -53,7 +53,7 @@ func TestTransactionsBesideClose(t *testing.T) {
 			go func() {
 				var err error
 				for err == nil {
-					_, err = c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
+					err = putBoth(t, c, "/a/t", "/b/t")
 				}
 				done <- err
 			}()

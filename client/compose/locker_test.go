@@ -287,6 +287,12 @@ func ofRenamed(t *testing.T) (*Client, renamed) {
 	return c, m
 }
 
+// putBoth puts two keys in one transaction.
+func putBoth(t *testing.T, c *Client, first, second string) error {
+	_, err := c.Txn(t.Context()).Then(clientv3.OpPut(first, "v"), clientv3.OpPut(second, "v")).Commit()
+	return err
+}
+
 // A lock may name a cluster by an ID that it has got since the client has asked for that.
 func TestLocksOfARestoredCluster(t *testing.T) {
 	c, m := ofRenamed(t)
@@ -304,10 +310,7 @@ func TestLocksOfARestoredCluster(t *testing.T) {
 // A client that goes on with a restored cluster leaves no lock there that names the former one.
 func TestTransactionsInARestoredCluster(t *testing.T) {
 	c, m := ofRenamed(t)
-	transact := func() error {
-		_, err := c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
-		return err
-	}
+	transact := func() error { return putBoth(t, c, "/a/t", "/b/t") }
 	m.id.Store(70)
 	require.NoError(t, transact())
 	for range 3 { // it has begun, is committed, and its record is removed
@@ -361,10 +364,7 @@ func TestLocksOfARestoredClusterBesideASilentOne(t *testing.T) {
 // What a transaction has in a cluster that is there no longer is left to recoveries: all clusters would be asked for their IDs again and again.
 func TestPartsInARestoredCluster(t *testing.T) {
 	c, m := ofRenamed(t)
-	transact := func() error {
-		_, err := c.Txn(t.Context()).Then(clientv3.OpPut("/b/t", "v"), clientv3.OpPut("/a/t", "v")).Commit()
-		return err
-	}
+	transact := func() error { return putBoth(t, c, "/b/t", "/a/t") }
 	m.id.Store(70)
 	require.NoError(t, transact())
 	c.shared.locker.work.Wait() // it is complete

@@ -221,8 +221,7 @@ func TestTransactionsInAClusterThatHasGoneBack(t *testing.T) {
 		for _, l := range c.core.links {
 			l.floor.Store(0) // as a new session has it, by which that is known
 		}
-		_, err := c.Txn(t.Context()).Then(clientv3.OpPut("/a/t", "v"), clientv3.OpPut("/b/t", "v")).Commit()
-		require.NoError(t, err)
+		require.NoError(t, putBoth(t, c, "/a/t", "/b/t"))
 		for _, l := range c.core.links {
 			require.Equal(t, revision, l.floor.Load())
 		}

@@ -309,6 +309,17 @@ func TestManyCallsWithoutMessages(t *testing.T) {
 	until(other, func(f *http2.HeadersFrame) bool { return f.StreamID == 4001 && !f.StreamEnded() })
 }
 
+// withoutWindow has a server serve, and connects a client that takes no answers before it says so.
+func withoutWindow(t *testing.T, s *h2.Server) *wire {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(s.Stop)
+	w := dialWire(t, ln.Addr().String())
+	require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	return w
+}
+
 // leaves is a service whose streams end while a message of theirs waits for the client.
 type leaves struct {
 	grpc_testing.UnimplementedTestServiceServer
@@ -330,12 +341,7 @@ func TestAStreamIsNotLate(t *testing.T) {
 	s := h2.NewServer(h2.Options{Room: free}.ArriveWithin(10 * time.Millisecond))
 	l := &leaves{sent: make(chan error, 1)}
 	grpc_testing.RegisterTestServiceServer(s, l)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = s.Serve(ln) }()
-	t.Cleanup(s.Stop)
-	w := dialWire(t, ln.Addr().String())
-	require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	w := withoutWindow(t, s)
 	w.bombs(1, 1, "FullDuplexCall")
 	until(w, func(f *http2.HeadersFrame) bool { return f.StreamID == 1 })
 	require.NoError(t, w.WriteData(1, false, make([]byte, 5)))
@@ -533,12 +539,7 @@ func TestAnswersBehindTheirConnection(t *testing.T) {
 	s := h2.NewServer(h2.Options{Room: newRoom(had), StreamRoom: streams})
 	o := &outlives{goOn: make(chan struct{})}
 	grpc_testing.RegisterTestServiceServer(s, o)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = s.Serve(ln) }()
-	t.Cleanup(s.Stop)
-	w := dialWire(t, ln.Addr().String())
-	require.NoError(t, w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	w := withoutWindow(t, s)
 	d := w.drain()
 	for id := uint32(1); id < 2*n; id += 2 {
 		w.begin(id, "EmptyCall")
